@@ -54,11 +54,10 @@ set(DIFFATTN_PUBLIC_HEADERS
   DiffAttn/Codegen/Passes.h
   DiffAttn/Conversion/DiffAttnToLinalg.h
   DiffAttn/Conversion/Passes.h
+  DiffAttn/Model/PassEnums.h
   DiffAttn/Model/Passes.h
   DiffAttn/Model/Patterns.h
-  DiffAttn/Model/Pipelines/CPUPipeline.h
-  DiffAttn/Model/Pipelines/CommonPipeline.h
-  DiffAttn/Model/Pipelines/NVVMPipeline.h
+  DiffAttn/Model/Pipelines/Pipelines.h
   DiffAttn/Model/Schedule/BatchInvariance.h
   DiffAttn/Pipelines/AttentionPipeline.h
   DiffAttn/Schedule/Passes.h

@@ -9,8 +9,7 @@
 
 #include "DiffAttn/InitCore.h"
 #include "DiffAttn/Model/Passes.h"
-#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
-#include "DiffAttn/Model/Pipelines/NVVMPipeline.h"
+#include "DiffAttn/Model/Pipelines/Pipelines.h"
 
 namespace mlir::diffattn {
 
@@ -18,8 +17,7 @@ namespace mlir::diffattn {
 /// of the core.
 inline void registerModelPasses() {
   registerDiffAttnModelPasses();
-  registerCPUPipeline();
-  registerNVVMPipeline();
+  registerModelPipelines();
 }
 
 /// Registers every pass and pipeline by its name.

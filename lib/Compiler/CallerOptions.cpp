@@ -31,8 +31,12 @@ static llvm::Error checkTarget(StringRef text) {
   return target ? llvm::Error::success() : target.takeError();
 }
 
-static constexpr StringLiteral kInvariances[] = {"auto", "true", "false"};
-static constexpr StringLiteral kFrom[] = {"input", "gpu"};
+/// The stages that a module can come in.
+static ArrayRef<StringRef> getSourceStages() {
+  static const StringRef words[] = {stringifyStage(Stage::Input),
+                                    stringifyStage(Stage::GPU)};
+  return words;
+}
 
 using Options = CallerOptions;
 
@@ -59,12 +63,12 @@ static const OptionRow kOptions[] = {
     {"raise", TruthOption{[](Options &o) -> bool & { return o.compile.raise; }},
      /*isKeyed=*/true, "Look for attention in unfused graphs"},
     {"batch_invariant",
-     ChoiceOption{kInvariances,
+     ChoiceOption{getEnumWords<BatchInvariance>,
                   [](Options &o) {
                     return stringifyBatchInvariance(o.compile.batchInvariance);
                   },
                   [](Options &o, StringRef word) {
-                    o.compile.batchInvariance = *parseBatchInvariance(word);
+                    o.compile.batchInvariance = *symbolizeBatchInvariance(word);
                   }},
      /*isKeyed=*/true,
      "A row of a product does not depend on the others; auto: products with "
@@ -76,9 +80,11 @@ static const OptionRow kOptions[] = {
      TruthOption{[](Options &o) -> bool & { return o.compile.reference; }},
      /*isKeyed=*/true, "The plain path, nothing fused"},
     {"from",
-     ChoiceOption{
-         kFrom, [](Options &o) { return StringRef(o.compile.from); },
-         [](Options &o, StringRef word) { o.compile.from = word.str(); }},
+     ChoiceOption{getSourceStages,
+                  [](Options &o) { return stringifyStage(o.compile.from); },
+                  [](Options &o, StringRef word) {
+                    o.compile.from = *symbolizeStage(word);
+                  }},
      /*isKeyed=*/true, "Stage that the module is in"},
     {"name", TextOption{[](Options &o) -> std::string & {
        return o.compile.inputName;
@@ -150,7 +156,7 @@ template <typename... Functions>
 OfKind(Functions...) -> OfKind<Functions...>;
 } // namespace
 
-static std::string joinWords(llvm::ArrayRef<StringLiteral> words,
+static std::string joinWords(llvm::ArrayRef<StringRef> words,
                              StringRef separator, StringRef last) {
   std::string text;
   for (auto [i, word] : llvm::enumerate(words)) {
@@ -175,7 +181,7 @@ std::string OptionRow::getExpected() const {
              },
              [](const TruthOption &) -> std::string { return "true or false"; },
              [](const ChoiceOption &choice) {
-               return joinWords(choice.words, ", ", " or ");
+               return joinWords(choice.words(), ", ", " or ");
              }},
       kind);
 }
@@ -215,7 +221,7 @@ static bool assign(CallerOptions &options, const OptionRow &row,
                              return true;
                            },
                            [&](const ChoiceOption &option) {
-                             if (!llvm::is_contained(option.words, text))
+                             if (!llvm::is_contained(option.words(), text))
                                return false;
                              option.set(options, text);
                              return true;
@@ -296,7 +302,7 @@ std::string mlir::diffattn::describeOptions() {
                },
                [](const ChoiceOption &choice) {
                  return std::pair<StringRef, std::string>(
-                     "choice", joinWords(choice.words, "|", "|"));
+                     "choice", joinWords(choice.words(), "|", "|"));
                }},
         row.kind);
     text += (row.name + "\t" + type + "\t" + limits + "\t" +

@@ -15,7 +15,7 @@
 #include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
 #include "DiffAttn/InitAll.h"
 #include "DiffAttn/Model/Conversion/HostAccess.h"
-#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Model/Pipelines/Pipelines.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -56,15 +56,15 @@ public:
       : options(options), source(makeRegistry(), ir, options.inputName),
         context(source.getContext()), module(source.getModule()),
         said(source.getSaid()) {
-    pipeline.isa = target.isa;
+    // What results are checked against runs on the CPU alone.
+    pipeline.target = target.device == ExecutionDevice::Cpu || options.reference
+                          ? Target::cpu(target.isa)
+                          : Target::cuda(target.chip, target.isa);
     pipeline.prefetchBytes = options.prefetchBytes;
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
     pipeline.batchInvariance = options.batchInvariance;
     pipeline.unchecked = options.unchecked;
-    // What results are checked against runs on the CPU alone.
-    if (!options.reference)
-      pipeline.gpuChip = target.chip;
     collectRemarks(context, said);
   }
 
@@ -95,10 +95,15 @@ private:
   /// The kernels as optimized LLVM IR, out of the module; null if there are
   /// none.
   llvm::Expected<std::unique_ptr<llvm::Module>>
-  translateKernels(const GpuTarget &target, bool locations);
+  translateKernels(const DeviceCodeGenerator &generator, bool locations);
   /// PTX of what `translateKernels` gave.
   llvm::Expected<std::string> writePtx(std::unique_ptr<llvm::Module> kernels,
-                                       const GpuTarget &target);
+                                       const DeviceCodeGenerator &generator);
+  /// The generator for the target's chip, which is one that there is.
+  DeviceCodeGenerator getGenerator() const {
+    std::string message;
+    return {*getGpuTarget(pipeline.target.chip, message), options.ptxas};
+  }
   llvm::LLVMContext &makeLlvmContext() {
     llvmContexts.push_back(std::make_unique<llvm::LLVMContext>());
     llvmContexts.back()->setDiagnosticHandler(
@@ -127,7 +132,7 @@ private:
   }
 
   const CompileOptions &options;
-  CPUPipelineOptions pipeline;
+  PipelineOptions pipeline;
   NoForks noForks;
   SourceModule source;
   MLIRContext &context;
@@ -143,20 +148,20 @@ private:
 } // namespace
 
 llvm::Error Compilation::parse() {
-  if (options.from != "input" && options.from != "gpu")
+  if (options.from != Stage::Input && options.from != Stage::GPU)
     return makeError(ErrorClass::Usage, "expected input or gpu as the stage "
                                         "that the module is in, but got '" +
-                                            options.from + "'");
-  if (options.from == "gpu" && options.reference)
+                                            stringifyStage(options.from) + "'");
+  if (options.from == Stage::GPU && options.reference)
     return makeError(ErrorClass::Usage,
                      "expected a module in stage input to make the reference "
                      "from, because in stage gpu the kernels are made");
-  if (options.from == "gpu" && pipeline.gpuChip.empty())
+  if (options.from == Stage::GPU && !pipeline.target.isCUDA())
     return makeError(ErrorClass::Usage,
                      "expected target cuda:<chip> or cuda-sim:<chip> for a "
                      "module in stage gpu, but got '" +
                          options.target + "'");
-  reached = *parseStage(options.from);
+  reached = options.from;
   return source.parse(noForks);
 }
 
@@ -182,7 +187,7 @@ llvm::Error Compilation::lower(Stage stage) {
     all.all = true;
     manager.addPass(createDecomposePass(all));
   }
-  buildCPUPipelineBetween(manager, pipeline, reached, stage);
+  buildPipeline(manager, pipeline, stage, reached);
   reached = stage;
   return guarded(ErrorClass::Compile,
                  options.inputName +
@@ -196,7 +201,8 @@ llvm::Error Compilation::lower(Stage stage) {
 }
 
 llvm::Expected<std::unique_ptr<llvm::Module>>
-Compilation::translateKernels(const GpuTarget &target, bool locations) {
+Compilation::translateKernels(const DeviceCodeGenerator &generator,
+                              bool locations) {
   std::unique_ptr<llvm::Module> kernels;
   if (llvm::Error error =
           guarded(ErrorClass::IR,
@@ -218,8 +224,8 @@ Compilation::translateKernels(const GpuTarget &target, bool locations) {
               manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
             if (failed(manager.run(*module)) || failed(listGpuKernels(*module)))
               return failure();
-            auto made = translateGpuModule(found[0], target, makeLlvmContext());
-            if (failed(made) || failed(optimizeGpuModule(**made, target)))
+            auto made = generator.makeLLVMIR(found[0], makeLlvmContext());
+            if (failed(made))
               return failure();
             kernels = std::move(*made);
             return success();
@@ -252,42 +258,40 @@ llvm::Expected<std::string> Compilation::generate(
 
 llvm::Expected<std::string>
 Compilation::writePtx(std::unique_ptr<llvm::Module> kernels,
-                      const GpuTarget &target) {
+                      const DeviceCodeGenerator &generator) {
   return generate(std::move(kernels),
                   [&](llvm::Module &kernels) -> llvm::Expected<std::string> {
-                    FailureOr<std::string> ptx = emitPtx(kernels, target);
-                    if (failed(ptx))
+                    llvm::Expected<std::string> ptx =
+                        generator.makePtx(kernels);
+                    if (!ptx)
                       return makeError(ErrorClass::Compile,
-                                       "expected LLVM to write PTX for " +
-                                           Twine(target.chip));
-                    return std::move(*ptx);
+                                       llvm::toString(ptx.takeError()));
+                    return ptx;
                   });
 }
 
 llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
-  std::string message;
-  std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
-  if (!target)
+  if (!pipeline.target.isCUDA())
     return std::string();
-  auto kernels = translateKernels(*target, /*locations=*/false);
+  const DeviceCodeGenerator generator = getGenerator();
+  auto kernels = translateKernels(generator, /*locations=*/false);
   if (!kernels)
     return kernels.takeError();
   if (!*kernels || form == KernelForm::None)
     return std::string();
-  llvm::Expected<std::string> ptx = writePtx(std::move(*kernels), *target);
+  llvm::Expected<std::string> ptx = writePtx(std::move(*kernels), generator);
   if (!ptx || form == KernelForm::Ptx)
     return ptx;
-  std::optional<Cubin> cubin =
-      assemblePtx(*ptx, *target, options.ptxas, message);
+  llvm::Expected<Cubin> cubin = generator.makeCubin(*ptx);
   if (!cubin)
-    return makeError(ErrorClass::Compile, message);
+    return makeError(ErrorClass::Compile, llvm::toString(cubin.takeError()));
   return std::move(cubin->data);
 }
 
 llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
   DeviceCode code;
-  std::string message;
-  const GpuTarget target = *getGpuTarget(pipeline.gpuChip, message);
+  const DeviceCodeGenerator generator = getGenerator();
+  const std::string &chip = generator.getTarget().chip;
   const bool simulated = device == ExecutionDevice::CudaSim;
   Operation *host = findHostAccess(*module);
   code.hostAccess = host != nullptr;
@@ -311,34 +315,35 @@ llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
             }))
       return error;
   // A fault of the simulator names the line of the kernel that it is in.
-  auto kernels = translateKernels(target, simulated);
+  auto kernels = translateKernels(generator, simulated);
   if (!kernels)
     return kernels.takeError();
   if (!*kernels)
     return code;
   code.kernels = describeKernels(*listGpuKernels(*module), **kernels);
   if (simulated) {
-    DeviceCode::Image image{target.chip, DIFFATTN_IMAGE_BITCODE, 0, ""};
+    DeviceCode::Image image{chip, DIFFATTN_IMAGE_BITCODE, 0, ""};
     llvm::raw_string_ostream os(image.data);
     llvm::WriteBitcodeToFile(**kernels, os);
     code.images.push_back(std::move(image));
     return code;
   }
-  llvm::Expected<std::string> ptx = writePtx(std::move(*kernels), target);
+  llvm::Expected<std::string> ptx = writePtx(std::move(*kernels), generator);
   if (!ptx)
     return ptx.takeError();
   // Without an assembler the driver compiles the PTX when the program is
   // loaded.
-  if (auto cubin = assemblePtx(*ptx, target, options.ptxas, message))
-    code.images.push_back({target.chip, DIFFATTN_IMAGE_CUBIN, kCubinDriver,
-                           std::move(cubin->data)});
+  if (llvm::Expected<Cubin> cubin = generator.makeCubin(*ptx))
+    code.images.push_back(
+        {chip, DIFFATTN_IMAGE_CUBIN, kCubinDriver, std::move(cubin->data)});
   else
     said.push_back({DiagnosticKind::Note, "diffattn-gpu", "NoMachineCode",
-                    "no machine code for " + target.chip +
-                        ", the driver will compile PTX: " + message,
+                    "no machine code for " + chip +
+                        ", the driver will compile PTX: " +
+                        llvm::toString(cubin.takeError()),
                     /*file=*/""});
   code.images.push_back(
-      {target.chip, DIFFATTN_IMAGE_PTX, kPtxDriver, std::move(*ptx)});
+      {chip, DIFFATTN_IMAGE_PTX, kPtxDriver, std::move(*ptx)});
   return code;
 }
 
@@ -379,30 +384,21 @@ Compilation::translate(const Signature &signature) {
   return result;
 }
 
-static constexpr llvm::StringRef kStages[] = {
-    "input", "raised", "scheduled", "bufferized", "gpu",      "ptx",
-    "cubin", "loops",  "llvm",      "llvm-ir",    "assembly", "object"};
-
-llvm::ArrayRef<llvm::StringRef> mlir::diffattn::getEmitStages() {
-  return kStages;
-}
-
 /// The rest of the way to `stage`, once its names are known to be right.
-static llvm::Expected<std::string> emit(Compilation &compilation,
-                                        const ExecutionTarget &target,
-                                        llvm::StringRef stage) {
+static llvm::Expected<std::string>
+emit(Compilation &compilation, const ExecutionTarget &target, Stage stage) {
   if (llvm::Error error = compilation.parse())
     return error;
   llvm::Expected<Signature> signature = compilation.signature();
   if (!signature)
     return signature.takeError();
-  const bool isKernels = stage == "ptx" || stage == "cubin";
-  std::optional<Stage> mlirStage = isKernels ? Stage::GPU : parseStage(stage);
-  if (llvm::Error error = compilation.lower(mlirStage.value_or(Stage::LLVM)))
+  const bool isKernels = stage == Stage::PTX || stage == Stage::Cubin;
+  const Stage last = isKernels ? Stage::GPU : std::min(stage, Stage::LLVM);
+  if (llvm::Error error = compilation.lower(last))
     return error;
   if (isKernels) {
-    auto kernels = compilation.takeKernels(stage == "ptx" ? KernelForm::Ptx
-                                                          : KernelForm::Cubin);
+    auto kernels = compilation.takeKernels(
+        stage == Stage::PTX ? KernelForm::Ptx : KernelForm::Cubin);
     if (kernels && kernels->empty())
       return makeError(ErrorClass::Compile,
                        "expected an op that becomes a kernel, but found none "
@@ -410,16 +406,16 @@ static llvm::Expected<std::string> emit(Compilation &compilation,
                            printDiagnostics(compilation.takeDiagnostics()));
     return kernels;
   }
-  if (mlirStage)
+  if (stage == last)
     return compilation.print();
   if (auto kernels = compilation.takeKernels(KernelForm::None); !kernels)
     return kernels.takeError();
   auto module = compilation.translate(*signature);
   if (!module)
     return module.takeError();
-  CodegenOutput output = stage == "llvm-ir"    ? CodegenOutput::LLVMIR
-                         : stage == "assembly" ? CodegenOutput::Assembly
-                                               : CodegenOutput::Object;
+  CodegenOutput output = stage == Stage::LLVMIR     ? CodegenOutput::LLVMIR
+                         : stage == Stage::Assembly ? CodegenOutput::Assembly
+                                                    : CodegenOutput::Object;
   return compilation.generate(std::move(*module), [&](llvm::Module &module) {
     return generateCode(module, target.isa, output);
   });
@@ -441,23 +437,25 @@ checkTarget(const CompileOptions &options) {
 
 llvm::Expected<std::string>
 mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
-                          llvm::StringRef stage,
+                          llvm::StringRef word,
                           CompileDiagnostics *diagnostics) {
   llvm::Expected<ExecutionTarget> target = checkTarget(options);
   if (!target)
     return target.takeError();
-  if (!llvm::is_contained(kStages, stage))
-    return makeError(ErrorClass::Usage, "expected a stage of " +
-                                            llvm::join(getEmitStages(), ", ") +
-                                            ", but got '" + stage + "'");
-  if ((stage == "ptx" || stage == "cubin") &&
+  std::optional<Stage> stage = symbolizeStage(word);
+  if (!stage)
+    return makeError(ErrorClass::Usage,
+                     "expected a stage of " +
+                         llvm::join(getEnumWords<Stage>(), ", ") +
+                         ", but got '" + word + "'");
+  if ((stage == Stage::PTX || stage == Stage::Cubin) &&
       target->device == ExecutionDevice::Cpu)
     return makeError(
         ErrorClass::Usage,
-        "expected target cuda:<chip> or cuda-sim:<chip> for stage " + stage +
+        "expected target cuda:<chip> or cuda-sim:<chip> for stage " + word +
             ", but got '" + options.target + "'");
   Compilation compilation(ir, options, *target);
-  auto result = emit(compilation, *target, stage);
+  auto result = emit(compilation, *target, *stage);
   if (result && diagnostics)
     *diagnostics = compilation.takeDiagnostics();
   return result;

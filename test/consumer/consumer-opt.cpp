@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Model/Pipelines/Pipelines.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
   PassPipelineRegistration<>("consumer-pipeline",
                              "Limit windows and compile for the CPU",
                              [](OpPassManager &pm) {
-                               diffattn::CPUPipelineOptions options;
+                               diffattn::PipelineOptions options;
                                options.threads = 1;
                                diffattn::buildRaisePasses(pm, options);
                                pm.addPass(std::make_unique<LimitWindowPass>());

@@ -15,7 +15,7 @@
 #include "GivenInputs.h"
 
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Model/Pipelines/Pipelines.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
@@ -54,8 +54,8 @@ Verdict check(const Case &given, MLIRContext &context) {
     return {"invalid", said};
   OwningOpRef<ModuleOp> raised(module->clone());
   PassManager pm(&context);
-  CPUPipelineOptions options;
-  buildCPUPipelineUntil(pm, options, Stage::Raised);
+  PipelineOptions options;
+  buildPipeline(pm, options, Stage::Raised);
   if (failed(pm.run(*raised)))
     return {"fault", "raising fails: " + said};
   if (printModules)

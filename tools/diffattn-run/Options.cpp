@@ -178,12 +178,12 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                          cl::init(0), cl::cat(call));
 
   const TableFlags flags(compile);
+  const std::string stages =
+      wrap("Print the module after a stage, and stop: " +
+           llvm::join(getEnumWords<Stage>(), ", ") +
+           "; bundle: a folder that runs without a compiler");
   cl::opt<std::string> emit(
-      "emit",
-      cl::desc("Print the module after a stage, and stop: input,\n"
-               "raised, scheduled, bufferized, gpu, ptx, cubin,\n"
-               "loops, llvm, llvm-ir, assembly, object; bundle:\n"
-               "a folder that runs without a compiler"),
+      "emit", cl::desc(stages),
       cl::value_desc("stage"), cl::cat(compile));
   cl::opt<std::string> emitFile(
       "o", cl::desc("File for --emit (default -), or folder"), cl::init("-"),
@@ -292,11 +292,11 @@ llvm::Error mlir::diffattn::checkOptions(const Options &options) {
     return makeError(ErrorClass::Usage,
                      "--check: expected unfused or oracle, but got '" +
                          options.check + "'");
-  if (options.check == "oracle" && options.caller.compile.from != "input")
+  if (options.check == "oracle" && options.caller.compile.from != Stage::Input)
     return makeError(ErrorClass::Usage,
                      "--check=oracle: expected a module in stage input, which "
                      "can be interpreted, but got stage " +
-                         options.caller.compile.from);
+                         stringifyStage(options.caller.compile.from));
   for (auto [tolerance, what] :
        {std::pair(options.rtol, "--rtol"), std::pair(options.atol, "--atol")})
     if (tolerance && !(*tolerance >= 0))

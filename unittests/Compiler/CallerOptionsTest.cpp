@@ -17,7 +17,7 @@ static std::string getOther(const OptionRow &row) {
   if (std::holds_alternative<NumberOption>(row.kind))
     return "3";
   if (const auto *choice = std::get_if<ChoiceOption>(&row.kind))
-    return choice->words.back().str();
+    return choice->words().back().str();
   if (const auto *truth = std::get_if<TruthOption>(&row.kind)) {
     CallerOptions defaults;
     return truth->member(defaults) ? "false" : "true";

@@ -9,18 +9,18 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/MLIRContext.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
 TEST(BatchInvariance, NamesComeBack) {
-  for (StringRef name : {"auto", "true", "false"}) {
-    auto choice = parseBatchInvariance(name);
-    ASSERT_TRUE(choice);
-    EXPECT_EQ(stringifyBatchInvariance(*choice), name);
-  }
-  EXPECT_FALSE(parseBatchInvariance("1"));
+  EXPECT_THAT(getEnumWords<BatchInvariance>(),
+              testing::ElementsAre("auto", "true", "false"));
+  for (StringRef word : getEnumWords<BatchInvariance>())
+    EXPECT_EQ(stringifyBatchInvariance(*symbolizeBatchInvariance(word)), word);
+  EXPECT_FALSE(symbolizeBatchInvariance("1"));
 }
 
 TEST(BatchInvariance, AChoiceWinsOverTheTable) {

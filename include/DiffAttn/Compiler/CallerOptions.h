@@ -55,7 +55,7 @@ struct ListOption {
   enum Form { AppendTo, SplitInto } form;
 };
 struct ChoiceOption {
-  llvm::ArrayRef<llvm::StringLiteral> words;
+  llvm::ArrayRef<llvm::StringRef> (*words)();
   llvm::StringRef (*get)(CallerOptions &);
   void (*set)(CallerOptions &, llvm::StringRef word);
 };

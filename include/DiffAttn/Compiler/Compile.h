@@ -42,9 +42,9 @@ struct CompileOptions {
   /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
   /// and independent of the kernels: what --check=unfused runs.
   bool reference = false;
-  /// The stage that the input is in: "input", or "gpu" for what emitStage wrote
+  /// The stage that the input is in: Input, or GPU for what emitStage wrote
   /// under that name.
-  std::string from = "input";
+  Stage from = Stage::Input;
   /// Name of the input in diagnostics.
   std::string inputName = "module";
   /// Where a failing pipeline leaves its reproducer; empty: nowhere.
@@ -71,17 +71,15 @@ struct CompiledModule {
 llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
                                              const CompileOptions &options);
 
-/// The names that `emitStage` takes, in the order of the pipeline.
-llvm::ArrayRef<llvm::StringRef> getEmitStages();
-
-/// The module after `stage`: input, raised, scheduled, bufferized, loops and
-/// llvm are MLIR, llvm-ir and assembly are text, object is ELF. For targets
+/// The module after a stage by its word (Passes.td: `Stage`): input, raised,
+/// scheduled, bufferized, loops and llvm are MLIR, llvm-ir and assembly are
+/// text, object is ELF. For targets
 /// with a GPU there are also gpu (MLIR), ptx (text: one module with all
 /// kernels) and cubin (ELF, made by ptxas). What the compiler says beside
 /// errors goes to `diagnostics`.
 llvm::Expected<std::string>
 emitStage(llvm::StringRef ir, const CompileOptions &options,
-          llvm::StringRef stage, CompileDiagnostics *diagnostics = nullptr);
+          llvm::StringRef word, CompileDiagnostics *diagnostics = nullptr);
 
 /// What the code depends on beside the IR and the options: this build of the
 /// compiler, LLVM's version, the CPU.

@@ -8,6 +8,7 @@
 #define DIFFATTN_MODEL_PASSES_H
 
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Model/PassEnums.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"

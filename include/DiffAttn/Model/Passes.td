@@ -7,7 +7,34 @@
 #ifndef DIFFATTN_MODEL_PASSES_TD
 #define DIFFATTN_MODEL_PASSES_TD
 
+include "mlir/IR/EnumAttr.td"
 include "mlir/Pass/PassBase.td"
+
+/// The stages of the pipelines and of what is emitted, in their order: passes,
+/// runner, C API and Python take these words (docs/pipelines.md).
+def Stage : I32Enum<"Stage", "stage of compilation", [
+    I32EnumCase<"Input", 0, "input">, I32EnumCase<"Raised", 1, "raised">,
+    I32EnumCase<"Scheduled", 2, "scheduled">, I32EnumCase<"Bufferized", 3, "bufferized">,
+    I32EnumCase<"GPU", 4, "gpu">, I32EnumCase<"PTX", 5, "ptx">, I32EnumCase<"Cubin", 6, "cubin">,
+    I32EnumCase<"Loops", 7, "loops">, I32EnumCase<"LLVM", 8, "llvm">,
+    I32EnumCase<"LLVMIR", 9, "llvm-ir">, I32EnumCase<"Assembly", 10, "assembly">,
+    I32EnumCase<"Object", 11, "object">]> {
+  let cppNamespace = "::mlir::diffattn";
+}
+
+/// Whether a row of a product must be bitwise the same for every number of rows,
+/// position among them and number of threads: of products with weights, where
+/// `isInvariantByDefault` says so (auto), of all (true) or of none (false).
+def BatchInvariance : I32Enum<"BatchInvariance", "choice of products that sum in one order", [
+    I32EnumCase<"Auto", 0, "auto">, I32EnumCase<"Always", 1, "true">,
+    I32EnumCase<"Never", 2, "false">]> {
+  let cppNamespace = "::mlir::diffattn";
+}
+
+class BatchInvariantOption
+    : Option<"batchInvariant", "batch-invariant", "::mlir::diffattn::BatchInvariance",
+             /*default=*/"::mlir::diffattn::BatchInvariance::Auto",
+             "Products whose rows do not depend on one another: auto, true or false">;
 
 def DecomposeTensorOpsPass
     : InterfacePass<"diffattn-decompose-tensor-ops", "FunctionOpInterface"> {
@@ -71,8 +98,7 @@ def FuseGatedGemmsPass
   let options = [
     Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
            "Instruction set that the products are compiled for">,
-    Option<"batchInvariant", "batch-invariant", "std::string", /*default=*/"\"auto\"",
-           "Products whose rows do not depend on one another: auto, true or false">];
+    BatchInvariantOption<>];
   let dependentDialects = ["diffattn::DiffAttnDialect", "tensor::TensorDialect"];
 }
 
@@ -436,8 +462,7 @@ def ConvertGemmToRuntimePass
            "the instruction set has it">,
     Option<"threads", "threads", "int64_t", /*default=*/"0",
                         "Most threads of a product; 0 leaves it to the runtime">,
-    Option<"batchInvariant", "batch-invariant", "std::string", /*default=*/"\"auto\"",
-           "Products whose rows do not depend on one another: auto, true or false">,
+    BatchInvariantOption<>,
     Option<"device", "device", "bool", /*default=*/"false",
            "Buffers lie on a GPU: call the runtime's functions for it">];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",

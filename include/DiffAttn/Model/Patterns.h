@@ -13,7 +13,15 @@
 #ifndef DIFFATTN_MODEL_PATTERNS_H
 #define DIFFATTN_MODEL_PATTERNS_H
 
+#include "DiffAttn/Model/PassEnums.h"
+#include "DiffAttn/Target/CpuTarget.h"
+
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
+
+namespace mlir {
+class LLVMTypeConverter;
+} // namespace mlir
 
 namespace mlir::diffattn {
 
@@ -35,6 +43,32 @@ void populateCopyToLoopsPatterns(RewritePatternSet &patterns);
 /// convert-diffattn-reshape-to-strided: expansions of strided buffers as
 /// `memref.reinterpret_cast`.
 void populateReshapeToStridedPatterns(RewritePatternSet &patterns);
+
+/// convert-linalg-to-gemm: contractions as `diffattn.gemm`, and the rounding of
+/// their results; with `convolutions` those too.
+void populateLinalgToGemmPatterns(RewritePatternSet &patterns,
+                                  bool convolutions);
+
+/// diffattn-fuse-gated-gemms: a gate's product and that of what it gates as
+/// `diffattn.gated_gemm`, where the tiles of `target` multiply both in one
+/// order.
+void populateFuseGatedGemmsPatterns(RewritePatternSet &patterns,
+                                    const CpuTarget &target,
+                                    BatchInvariance batchInvariance);
+
+/// convert-diffattn-alloc-to-runtime: allocations in `module` as calls of the
+/// runtime, which is declared there; with `device` memory of the device. For a
+/// dialect conversion. Fails after an error where a symbol of the runtime means
+/// something else.
+LogicalResult populateAllocToRuntimePatterns(const LLVMTypeConverter &converter,
+                                             RewritePatternSet &patterns,
+                                             ModuleOp module, bool device);
+
+/// convert-diffattn-weight-to-runtime: weights in `module` as loads of the
+/// table of weights, which is declared there. For a dialect conversion.
+void populateWeightToRuntimePatterns(const LLVMTypeConverter &converter,
+                                     RewritePatternSet &patterns,
+                                     ModuleOp module);
 
 } // namespace mlir::diffattn
 

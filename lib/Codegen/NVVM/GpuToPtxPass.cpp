@@ -68,49 +68,54 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
     if (!target)
       return module.emitError() << error;
 
+    PtxasSearch search;
+    search.program = ptxas;
+    DeviceCodeGenerator generator(*target, search);
+    FailureOr<std::string> ptx = writePtx(module, generator);
+    if (failed(ptx))
+      return failure();
+    return assemble ? runAssembler(module, *ptx, generator) : success();
+  }
+
+  FailureOr<std::string> writePtx(gpu::GPUModuleOp module,
+                                  const DeviceCodeGenerator &generator) {
     std::string llvmError;
     llvm::LLVMContext context;
     context.setDiagnosticHandler(std::make_unique<KeepLlvmError>(llvmError));
-    FailureOr<std::unique_ptr<llvm::Module>> translated =
-        translateGpuModule(module, *target, context);
-    if (failed(translated))
+    FailureOr<std::unique_ptr<llvm::Module>> kernels =
+        generator.makeLLVMIR(module, context);
+    if (failed(kernels))
       return failure();
-    if (failed(optimizeGpuModule(**translated, *target)))
-      return module.emitError()
-             << "expected LLVM to optimize for " << target->chip;
     if (!file.empty()) {
       std::string text;
       llvm::raw_string_ostream stream(text);
-      (*translated)->print(stream, nullptr);
+      (*kernels)->print(stream, nullptr);
       if (failed(write(module, ".ll", text)))
         return failure();
     }
-    FailureOr<std::string> ptx = emitPtx(**translated, *target);
-    if (!llvmError.empty())
+    llvm::Expected<std::string> ptx = generator.makePtx(**kernels);
+    if (!llvmError.empty()) {
+      llvm::consumeError(ptx.takeError());
       return module.emitError() << "expected LLVM to generate code for the "
                                    "module, but got: "
                                 << llvmError;
-    if (failed(ptx))
-      return module.emitError()
-             << "expected LLVM to write PTX for " << target->chip;
-    if (!file.empty()) {
-      if (failed(write(module, ".ptx", *ptx)))
-        return failure();
-    } else {
-      module->setAttr("diffattn.ptx", StringAttr::get(&getContext(), *ptx));
     }
-    return assemble ? runAssembler(module, *ptx, *target) : success();
+    if (!ptx)
+      return module.emitError() << llvm::toString(ptx.takeError());
+    if (file.empty())
+      module->setAttr("diffattn.ptx", StringAttr::get(&getContext(), *ptx));
+    else if (failed(write(module, ".ptx", *ptx)))
+      return failure();
+    return std::move(*ptx);
   }
 
   LogicalResult runAssembler(gpu::GPUModuleOp module, StringRef ptx,
-                             const GpuTarget &target) {
-    std::string error;
-    PtxasSearch search;
-    search.program = ptxas;
-    std::optional<Cubin> cubin = assemblePtx(ptx, target, search, error);
+                             const DeviceCodeGenerator &generator) {
+    llvm::Expected<Cubin> cubin = generator.makeCubin(ptx);
     if (!cubin)
       return module.emitError()
-             << "expected ptxas to assemble the module, but got: " << error;
+             << "expected ptxas to assemble the module, but got: "
+             << llvm::toString(cubin.takeError());
     if (!file.empty()) {
       if (failed(write(module, ".cubin", cubin->data)))
         return failure();
@@ -133,8 +138,9 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
       if (noSpills && (kernel.spillStoreBytes || kernel.spillLoadBytes))
         return module.emitError()
                << "expected no spills of " << kernel.name << " on "
-               << target.chip << ", but got " << kernel.spillStoreBytes
-               << " bytes stored and " << kernel.spillLoadBytes << " loaded";
+               << generator.getTarget().chip << ", but got "
+               << kernel.spillStoreBytes << " bytes stored and "
+               << kernel.spillLoadBytes << " loaded";
     }
     module->setAttr("diffattn.ptxas", b.getDictionaryAttr(report));
     if (cubin->warnings.empty())

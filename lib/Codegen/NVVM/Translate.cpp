@@ -166,3 +166,33 @@ FailureOr<std::string> mlir::diffattn::emitPtx(llvm::Module &module,
   passes.run(module);
   return std::string(text);
 }
+
+FailureOr<std::unique_ptr<llvm::Module>>
+DeviceCodeGenerator::makeLLVMIR(gpu::GPUModuleOp kernels,
+                                llvm::LLVMContext &context) const {
+  FailureOr<std::unique_ptr<llvm::Module>> translated =
+      translateGpuModule(kernels, target, context);
+  if (failed(translated))
+    return failure();
+  if (failed(optimizeGpuModule(**translated, target)))
+    return kernels.emitError()
+           << "expected LLVM to optimize for " << target.chip;
+  return translated;
+}
+
+llvm::Expected<std::string>
+DeviceCodeGenerator::makePtx(llvm::Module &kernels) const {
+  FailureOr<std::string> ptx = emitPtx(kernels, target);
+  if (failed(ptx))
+    return llvm::createStringError("expected LLVM to write PTX for " +
+                                   target.chip);
+  return std::move(*ptx);
+}
+
+llvm::Expected<Cubin> DeviceCodeGenerator::makeCubin(StringRef ptx) const {
+  std::string error;
+  std::optional<Cubin> cubin = assemblePtx(ptx, target, search, error);
+  if (!cubin)
+    return llvm::createStringError(error);
+  return std::move(*cubin);
+}

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Model/Passes.h"
+#include "DiffAttn/Model/Patterns.h"
 #include "DiffAttn/RuntimeCalls/RuntimeFunctions.h"
 
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
@@ -38,10 +39,9 @@ static DenseSet<Operation *> getReturned(ModuleOp module) {
 namespace {
 struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
   AllocToArena(const LLVMTypeConverter &converter, LLVM::LLVMFuncOp alloc,
-               LLVM::LLVMFuncOp allocResult,
-               const DenseSet<Operation *> &returned)
+               LLVM::LLVMFuncOp allocResult, DenseSet<Operation *> returned)
       : ConvertOpToLLVMPattern(converter), alloc(alloc),
-        allocResult(allocResult), returned(returned) {}
+        allocResult(allocResult), returned(std::move(returned)) {}
   LogicalResult
   matchAndRewrite(memref::AllocOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
@@ -108,7 +108,7 @@ private:
   }
 
   mutable LLVM::LLVMFuncOp alloc, allocResult;
-  const DenseSet<Operation *> &returned;
+  DenseSet<Operation *> returned;
 };
 
 struct DropDealloc final : ConvertOpToLLVMPattern<memref::DeallocOp> {
@@ -132,37 +132,49 @@ struct ConvertAllocToRuntimePass final
              .walk([](memref::DeallocOp) { return WalkResult::interrupt(); })
              .wasInterrupted())
       return;
-    OpBuilder builder(&getContext());
-    auto declare = [&](RuntimeFunction function) -> LLVM::LLVMFuncOp {
-      FailureOr<LLVM::LLVMFuncOp> alloc =
-          getOrDeclareRuntimeFunction(builder, getOperation(), function);
-      if (failed(alloc))
-        return nullptr;
-      // Fresh memory: lets LLVM tell buffers of one function apart.
-      alloc->setResultAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(),
-                           builder.getUnitAttr());
-      return *alloc;
-    };
-    // The host takes results from a device by a copy.
-    const DenseSet<Operation *> returned =
-        device ? DenseSet<Operation *>() : getReturned(getOperation());
-    LLVM::LLVMFuncOp alloc = declare(device ? RuntimeFunction::device_alloc
-                                            : RuntimeFunction::alloc);
-    LLVM::LLVMFuncOp allocResult =
-        returned.empty() ? alloc : declare(RuntimeFunction::alloc_result);
-    if (!alloc || !allocResult)
-      return signalPassFailure();
-
     LLVMTypeConverter converter(&getContext());
     ConversionTarget target(getContext());
     target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
     target.addIllegalOp<memref::AllocOp, memref::DeallocOp>();
     RewritePatternSet patterns(&getContext());
-    patterns.add<AllocToArena>(converter, alloc, allocResult, returned);
-    patterns.add<DropDealloc>(converter);
-    if (failed(applyPartialConversion(getOperation(), target,
+    if (failed(populateAllocToRuntimePatterns(converter, patterns,
+                                              getOperation(), device)) ||
+        failed(applyPartialConversion(getOperation(), target,
                                       std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+/// The declaration of a function that gives fresh memory; null after an error.
+static LLVM::LLVMFuncOp declareAlloc(ModuleOp module,
+                                     RuntimeFunction function) {
+  OpBuilder builder(module.getContext());
+  FailureOr<LLVM::LLVMFuncOp> alloc =
+      getOrDeclareRuntimeFunction(builder, module, function);
+  if (failed(alloc))
+    return nullptr;
+  // Lets LLVM tell buffers of one function apart.
+  alloc->setResultAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(),
+                       builder.getUnitAttr());
+  return *alloc;
+}
+
+LogicalResult mlir::diffattn::populateAllocToRuntimePatterns(
+    const LLVMTypeConverter &converter, RewritePatternSet &patterns,
+    ModuleOp module, bool device) {
+  // The host takes results from a device by a copy.
+  DenseSet<Operation *> returned =
+      device ? DenseSet<Operation *>() : getReturned(module);
+  LLVM::LLVMFuncOp alloc = declareAlloc(
+      module, device ? RuntimeFunction::device_alloc : RuntimeFunction::alloc);
+  LLVM::LLVMFuncOp allocResult =
+      returned.empty() ? alloc
+                       : declareAlloc(module, RuntimeFunction::alloc_result);
+  if (!alloc || !allocResult)
+    return failure();
+  patterns.add<AllocToArena>(converter, alloc, allocResult,
+                             std::move(returned));
+  patterns.add<DropDealloc>(converter);
+  return success();
+}

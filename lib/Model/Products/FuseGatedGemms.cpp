@@ -8,6 +8,7 @@
 
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Model/Passes.h"
+#include "DiffAttn/Model/Patterns.h"
 #include "DiffAttn/Model/Schedule/BatchInvariance.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -127,7 +128,7 @@ private:
     return result;
   }
 
-  const CpuTarget &target;
+  CpuTarget target;
   BatchInvariance choice;
 };
 
@@ -141,21 +142,19 @@ struct FuseGatedGemmsPass final
       getOperation()->emitError() << llvm::toString(target.takeError());
       return signalPassFailure();
     }
-    std::optional<BatchInvariance> choice =
-        parseBatchInvariance(batchInvariant);
-    if (!choice) {
-      getOperation()->emitError("expected batch-invariant to be auto, true or "
-                                "false, but got ")
-          << batchInvariant;
-      return signalPassFailure();
-    }
     // Products go to the runtime's tiles by this alone.
     if (!target->hasTiles())
       return;
     RewritePatternSet patterns(&getContext());
-    patterns.add<FuseGatedGemm>(&getContext(), *target, *choice);
+    populateFuseGatedGemmsPatterns(patterns, *target, batchInvariant);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+void mlir::diffattn::populateFuseGatedGemmsPatterns(
+    RewritePatternSet &patterns, const CpuTarget &target,
+    BatchInvariance batchInvariance) {
+  patterns.add<FuseGatedGemm>(patterns.getContext(), target, batchInvariance);
+}

@@ -163,15 +163,7 @@ struct ConvertGemmToRuntimePass final
       getOperation().emitError() << llvm::toString(target.takeError());
       return signalPassFailure();
     }
-    std::optional<BatchInvariance> invariance =
-        parseBatchInvariance(batchInvariant);
-    if (!invariance) {
-      getOperation().emitError("expected batch-invariant to be auto, true or "
-                               "false, but got ")
-          << batchInvariant;
-      return signalPassFailure();
-    }
-    GemmChoices choices{threads, *invariance, device ? nullptr : &*target};
+    GemmChoices choices{threads, batchInvariant, device ? nullptr : &*target};
     SmallVector<Operation *> ops;
     getOperation().walk([&](Operation *op) {
       if (llvm::isa<GatedGemmOp, GemmOp, QuantizedGemmOp>(op))

@@ -9,6 +9,7 @@
 
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Model/Passes.h"
+#include "DiffAttn/Model/Patterns.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -255,11 +256,16 @@ struct ConvertLinalgToGemmPass final
   using ConvertLinalgToGemmPassBase::ConvertLinalgToGemmPassBase;
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<ContractionToGemm, RoundInGemm>(&getContext());
-    if (convolutions)
-      populateIm2ColPatterns(patterns);
+    populateLinalgToGemmPatterns(patterns, convolutions);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+void mlir::diffattn::populateLinalgToGemmPatterns(RewritePatternSet &patterns,
+                                                  bool convolutions) {
+  patterns.add<ContractionToGemm, RoundInGemm>(patterns.getContext());
+  if (convolutions)
+    populateIm2ColPatterns(patterns);
+}

@@ -7,31 +7,9 @@
 #include "DiffAttn/Model/Schedule/BatchInvariance.h"
 
 #include "mlir/IR/BuiltinTypes.h"
-#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
-
-std::optional<BatchInvariance>
-mlir::diffattn::parseBatchInvariance(StringRef text) {
-  return llvm::StringSwitch<std::optional<BatchInvariance>>(text)
-      .Case("auto", BatchInvariance::Auto)
-      .Case("true", BatchInvariance::Always)
-      .Case("false", BatchInvariance::Never)
-      .Default(std::nullopt);
-}
-
-StringRef mlir::diffattn::stringifyBatchInvariance(BatchInvariance choice) {
-  switch (choice) {
-  case BatchInvariance::Auto:
-    return "auto";
-  case BatchInvariance::Always:
-    return "true";
-  case BatchInvariance::Never:
-    return "false";
-  }
-  llvm_unreachable("all choices are listed");
-}
 
 bool mlir::diffattn::isInvariantByDefault(Type type, const CpuTarget &target) {
   // On where prefill loses less than a tenth to the library. Ours widens bf16

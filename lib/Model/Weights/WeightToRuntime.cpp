@@ -8,6 +8,7 @@
 
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Model/Passes.h"
+#include "DiffAttn/Model/Patterns.h"
 #include "DiffAttn/RuntimeCalls/RuntimeFunctions.h"
 
 #include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
@@ -126,11 +127,16 @@ struct ConvertWeightToRuntimePass final
     target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
     target.addIllegalOp<WeightOp>();
     RewritePatternSet patterns(&getContext());
-    patterns.add<WeightToDescriptor>(converter,
-                                     getOrDeclareWeightTable(getOperation()));
+    populateWeightToRuntimePatterns(converter, patterns, getOperation());
     if (failed(applyPartialConversion(getOperation(), target,
                                       std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+void mlir::diffattn::populateWeightToRuntimePatterns(
+    const LLVMTypeConverter &converter, RewritePatternSet &patterns,
+    ModuleOp module) {
+  patterns.add<WeightToDescriptor>(converter, getOrDeclareWeightTable(module));
+}

@@ -5,7 +5,7 @@
 // RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=amx" | FileCheck %s --check-prefix=TILES
 // RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=amx-emulated" | FileCheck %s --check-prefix=EMULATED
 // RUN: not diffattn-opt %s --convert-diffattn-gemm-to-runtime="batch-invariant=maybe" 2>&1 | FileCheck %s --check-prefix=WRONG
-// WRONG: expected batch-invariant to be auto, true or false, but got maybe
+// WRONG: batch-invariant option: expected one of auto, true, false, but got 'maybe'
 
 module attributes {diffattn.weights = [#diffattn.weight<name = "w.{}", type = tensor<2xf32>, layers = 2>]} {
 // CHECK: llvm.mlir.global external @diffattn_weights() {{.*}} : !llvm.array<2 x struct<(ptr, ptr, i64, i64, i32, i32)>>

@@ -6,7 +6,7 @@
 // RUN: diffattn-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(diffattn-fuse-gated-gemms{isa=amx batch-invariant=false}))" | FileCheck %s --check-prefix=NONE
 // NONE-NOT: diffattn.gated_gemm
 // RUN: not diffattn-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(diffattn-fuse-gated-gemms{isa=amx batch-invariant=maybe}))" 2>&1 | FileCheck %s --check-prefix=WRONG
-// WRONG: expected batch-invariant to be auto, true or false, but got maybe
+// WRONG: batch-invariant option: expected one of auto, true, false, but got 'maybe'
 // RUN: not diffattn-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(diffattn-fuse-gated-gemms{isa=none}))" 2>&1 | FileCheck %s --check-prefix=ISA
 // ISA: expected isa to be one of {{.*}}, but got none
 

@@ -39,6 +39,28 @@ LogicalResult optimizeGpuModule(llvm::Module &module, const GpuTarget &target);
 /// it.
 FailureOr<std::string> emitPtx(llvm::Module &module, const GpuTarget &target);
 
+/// Makes code of a chip from GPU kernels in three steps, each of which may be
+/// the last: optimized LLVM IR, PTX, machine code. It stops where LLVM or ptxas
+/// does, with an error that says what was expected.
+class DeviceCodeGenerator {
+public:
+  DeviceCodeGenerator(const GpuTarget &target, PtxasSearch search)
+      : target(target), search(std::move(search)) {}
+
+  /// The module's kernels as optimized LLVM IR in `context`. Fails after an
+  /// error at the op that it is about.
+  FailureOr<std::unique_ptr<llvm::Module>>
+  makeLLVMIR(gpu::GPUModuleOp kernels, llvm::LLVMContext &context) const;
+  llvm::Expected<std::string> makePtx(llvm::Module &kernels) const;
+  llvm::Expected<Cubin> makeCubin(StringRef ptx) const;
+
+  const GpuTarget &getTarget() const { return target; }
+
+private:
+  GpuTarget target;
+  PtxasSearch search;
+};
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_CODEGEN_NVVM_GPUTOPTX_H

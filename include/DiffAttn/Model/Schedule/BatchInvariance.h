@@ -7,24 +7,12 @@
 #ifndef DIFFATTN_MODEL_SCHEDULE_BATCHINVARIANCE_H
 #define DIFFATTN_MODEL_SCHEDULE_BATCHINVARIANCE_H
 
+#include "DiffAttn/Model/PassEnums.h"
 #include "DiffAttn/Target/CpuTarget.h"
 
 #include "mlir/IR/Types.h"
 
 namespace mlir::diffattn {
-
-/// Whether a row of a product must be bitwise the same for every number of
-/// rows, position among them and number of threads.
-enum class BatchInvariance {
-  /// Products with weights, where `isInvariantByDefault` says so.
-  Auto,
-  Always,
-  Never,
-};
-
-/// From and to auto, true and false.
-std::optional<BatchInvariance> parseBatchInvariance(StringRef text);
-StringRef stringifyBatchInvariance(BatchInvariance choice);
 
 /// Whether products with weights of `type` sum in one order unless a user
 /// chooses: a table, docs/numerics.md has what it was made from.

@@ -1,7 +1,21 @@
 // A whole module on one command: kernels in PTX, and host functions that only launch, multiply and allocate.
-// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-gpu-pipeline{chip=sm_80 assemble=false})" | FileCheck %s
-// RUN: not diffattn-opt %s --pass-pipeline="builtin.module(diffattn-gpu-pipeline{chip=sm_70 assemble=false})" 2>&1 | FileCheck %s --check-prefix=CHIP
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-cuda-pipeline{chip=sm_80 until=ptx})" | FileCheck %s
+// RUN: not diffattn-opt %s --pass-pipeline="builtin.module(diffattn-cuda-pipeline{chip=sm_70 until=ptx})" 2>&1 | FileCheck %s --check-prefix=CHIP
+// RUN: not diffattn-opt %s --diffattn-cuda-pipeline="until=object" 2>&1 | FileCheck %s --check-prefix=STAGE
+// RUN: diffattn-opt %s --diffattn-cuda-pipeline="chip=sm_80" | FileCheck %s --check-prefix=HOST
 // CHIP: sm_70
+// STAGE: expected until to be a stage of input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, but got 'object'
+// HOST: llvm.func @diffattn_rt_device_launch
+
+// Former spellings make the same, with a warning.
+// RUN: diffattn-opt %s --diffattn-cuda-pipeline="chip=sm_80 until=ptx" > %t.ptx.mlir
+// RUN: diffattn-opt %s --diffattn-gpu-pipeline="chip=sm_80 assemble=false" 2> %t.ptx.txt | diff - %t.ptx.mlir
+// RUN: FileCheck %s --check-prefix=GPU < %t.ptx.txt
+// RUN: diffattn-opt %s --diffattn-cuda-pipeline="chip=sm_90a until=loops isa=avx2" > %t.loops.mlir
+// RUN: diffattn-opt %s --diffattn-cpu-pipeline="gpu-chip=sm_90a until=loops isa=avx2" 2> %t.loops.txt | diff - %t.loops.mlir
+// RUN: FileCheck %s --check-prefix=CPU < %t.loops.txt
+// GPU: warning: expected diffattn-cuda-pipeline{until=ptx} in the place of diffattn-gpu-pipeline, which is its former spelling and will go
+// CPU: warning: expected diffattn-cuda-pipeline{chip=sm_90a} in the place of diffattn-cpu-pipeline{gpu-chip=sm_90a}, which
 
 // CHECK: gpu.module @diffattn_kernels
 // CHECK-SAME: diffattn.ptx = "
