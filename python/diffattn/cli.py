@@ -513,9 +513,10 @@ def make_parser() -> argparse.ArgumentParser:
 
     import_command.add_to(commands, _integer(1))
 
-    sub = commands.add_parser("plugin", help="say where the plugin for mlir-opt lies", description="Say where the plugin for mlir-opt lies.",
+    sub = commands.add_parser("plugin", help="say where a plugin for mlir-opt lies", description="Say where a plugin for mlir-opt lies.",
                               epilog="example: mlir-opt --load-dialect-plugin=$(diffattn plugin) --load-pass-plugin=$(diffattn plugin) ...")
-    sub.set_defaults(function=lambda _: say(str(library.plugin())) or 0)
+    sub.add_argument("--model", action="store_true", help="the one with the pipelines of models (default: attention alone)")
+    sub.set_defaults(function=lambda args: say(str(library.plugin(args.model))) or 0)
 
     sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
     sub.add_argument("--json", action="store_true")

@@ -47,9 +47,10 @@ def program(name: str) -> pathlib.Path:
     return path
 
 
-def plugin() -> pathlib.Path:
-    """The plugin for the stock mlir-opt, which belongs to the compiler's library. Raises LibraryError where there is none, as in a wheel."""
-    path = library_folder("libDiffAttnC.so") / "libDiffAttnPlugin.so"
+def plugin(model: bool = False) -> pathlib.Path:
+    """The plugin for the stock mlir-opt, which belongs to the compiler's library: that of attention, or with `model` that of whole models.
+    Raises LibraryError where there is none, as in a wheel."""
+    path = library_folder("libDiffAttnC.so") / ("libDiffAttnModelPlugin.so" if model else "libDiffAttnPlugin.so")
     if not path.exists():
         raise LibraryError(f"{path}: expected the plugin for mlir-opt, but there is none: it needs the shared library of MLIR 22, which a "
                            "wheel does without; diffattn-opt has all passes of mlir-opt and of diffattn, or build the source tree and run "

@@ -82,10 +82,12 @@ def test_tools(prefix):
         assert "USAGE" in run(tool / name, "--help")
 
 
-def test_plugin_in_the_stock_mlir_opt(prefix):
-    plugin = prefix / "lib" / "libDiffAttnPlugin.so"
+@pytest.mark.parametrize("name, pipeline", [("libDiffAttnPlugin.so", "diffattn-attention-pipeline"),
+                                            ("libDiffAttnModelPlugin.so", "diffattn-cpu-pipeline")])
+def test_plugin_in_the_stock_mlir_opt(name, pipeline, prefix):
+    plugin = prefix / "lib" / name
     out = run(LLVM / "mlir-opt", ATTENTION, f"--load-dialect-plugin={plugin}", f"--load-pass-plugin={plugin}",
-              "--pass-pipeline=builtin.module(diffattn-cpu-pipeline)")
+              f"--pass-pipeline=builtin.module({pipeline})")
     assert "llvm.call @diffattn_rt_parallel_for" in out
 
 

@@ -20,14 +20,22 @@ def test_layers_use_only_layers_above(root):
 def test_a_breach_is_seen(root, tmp_path):
     (tmp_path / "lib/IR").mkdir(parents=True)
     (tmp_path / "include/DiffAttn").mkdir(parents=True)
-    (tmp_path / "lib/IR/Bad.cpp").write_text('#include "DiffAttn/Pipelines/CPUPipeline.h"\n')
+    (tmp_path / "lib/IR/Bad.cpp").write_text('#include "DiffAttn/Pipelines/AttentionPipeline.h"\n')
     (tmp_path / "lib/Runtime/Support").mkdir(parents=True)
     (tmp_path / "lib/Runtime/Support/Bad.cpp").write_text("using namespace mlir::diffattn;\nnamespace mlir {}\n")
+    (tmp_path / "lib/Schedule").mkdir()
+    (tmp_path / "lib/Schedule/Bad.cpp").write_text('#include "DiffAttn/Model/Passes.h"\n#include "DiffAttn/Testing/Reference/Attention.h"\n')
+    (tmp_path / "lib/Model/Loops").mkdir(parents=True)
+    (tmp_path / "lib/Model/Loops/Bad.cpp").write_text('#include "../../Codegen/CPU/KernelBuilder.h"\n#include "../Math/FloatBuilder.h"\n')
     (tmp_path / "lib/Conversion").mkdir()
     (tmp_path / "lib/Conversion/Bad.cpp").write_text('auto f = lookup("diffattn_rt_alloc");\n')
     done = subprocess.run([sys.executable, "scripts/check_includes.py", tmp_path], cwd=root, capture_output=True, text=True)
     assert done.returncode == 1
     assert "lib/IR/Bad.cpp:1: IR may not use Pipelines" in done.stdout
+    assert "lib/Schedule/Bad.cpp:1: Schedule may not use Model" in done.stdout
+    assert "lib/Schedule/Bad.cpp:2: Schedule may not use Testing/Reference" in done.stdout
+    assert "lib/Model/Loops/Bad.cpp:1: expected a public header of the core" in done.stdout
+    assert "lib/Model/Loops/Bad.cpp:2" not in done.stdout
     assert "lib/Conversion/Bad.cpp:1: expected the names of the runtime in Runtime/ABI alone" in done.stdout
     for line in (1, 2):
         assert f"lib/Runtime/Support/Bad.cpp:{line}: expected the namespace diffattn_rt in the runtime, but got mlir" in done.stdout
@@ -87,10 +95,10 @@ def test_docs_are_wrapped(root):
 
 def test_tests_are_named_after_flags(root):
     """`<flag>.mlir`, or `<flag>-<what>.mlir` beside it: a reader finds a pass by its name."""
-    flags = {"diffattn-cpu-pipeline", "diffattn-gpu-pipeline"}
+    flags = {"diffattn-attention-pipeline", "diffattn-cpu-pipeline", "diffattn-cuda-pipeline"}
     for name in tracked(root, "include/*/Passes.td"):
         flags.update(re.findall(r'Pass<\s*"([a-z0-9-]+)"', (root / name).read_text()))
-    files = [pathlib.PurePath(name) for layer in ("Codegen", "Conversion", "Pipelines", "Schedule", "Transforms")
+    files = [pathlib.PurePath(name) for layer in ("Codegen", "Conversion", "Model", "Pipelines", "Schedule", "Transforms")
              for name in tracked(root, f"test/{layer}/*.mlir")]
     assert not flags - {file.stem for file in files}, "flags without a test of their name"
     for file in files:

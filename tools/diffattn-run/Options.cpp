@@ -182,9 +182,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       wrap("Print the module after a stage, and stop: " +
            llvm::join(getEnumWords<Stage>(), ", ") +
            "; bundle: a folder that runs without a compiler");
-  cl::opt<std::string> emit(
-      "emit", cl::desc(stages),
-      cl::value_desc("stage"), cl::cat(compile));
+  cl::opt<std::string> emit("emit", cl::desc(stages), cl::value_desc("stage"),
+                            cl::cat(compile));
   cl::opt<std::string> emitFile(
       "o", cl::desc("File for --emit (default -), or folder"), cl::init("-"),
       cl::value_desc("file"), cl::cat(compile));

@@ -127,7 +127,7 @@ def MergeGemmsPass : Pass<"diffattn-merge-gemms", "ModuleOp"> {
     the order in which they are declared: `follows` of their `#diffattn.weight`. So no
     weight is copied, and each can still be read alone.
 
-    Products stay apart whose sizes are not aligned as `DiffAttn/Schedule/MergedGemm.h`
+    Products stay apart whose sizes are not aligned as `DiffAttn/Model/Schedule/MergedGemm.h`
     says, that accumulate or write into a tensor that is there, or whose `b` is no weight
     or lies beside another one already. For products whose launches cost time, those of a
     device. Runs behind `diffattn-bind-weights`.
