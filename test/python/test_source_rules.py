@@ -93,11 +93,23 @@ def test_docs_are_wrapped(root):
     assert not long
 
 
-def test_tests_are_named_after_flags(root):
-    """`<flag>.mlir`, or `<flag>-<what>.mlir` beside it: a reader finds a pass by its name."""
-    flags = {"diffattn-attention-pipeline", "diffattn-cpu-pipeline", "diffattn-cuda-pipeline"}
+def flags_of_passes(root):
+    flags = set()
     for name in tracked(root, "include/*/Passes.td"):
         flags.update(re.findall(r'Pass<\s*"([a-z0-9-]+)"', (root / name).read_text()))
+    assert len(flags) > 40
+    return flags
+
+
+def test_each_pass_has_its_place(root):
+    """The page on architecture says of every pass to which plugin and folder it belongs."""
+    text = (root / "docs/architecture.md").read_text()
+    assert not [flag for flag in flags_of_passes(root) if f"`{flag}`" not in text]
+
+
+def test_tests_are_named_after_flags(root):
+    """`<flag>.mlir`, or `<flag>-<what>.mlir` beside it: a reader finds a pass by its name."""
+    flags = flags_of_passes(root) | {"diffattn-attention-pipeline", "diffattn-cpu-pipeline", "diffattn-cuda-pipeline"}
     files = [pathlib.PurePath(name) for layer in ("Codegen", "Conversion", "Model", "Pipelines", "Schedule", "Transforms")
              for name in tracked(root, f"test/{layer}/*.mlir")]
     assert not flags - {file.stem for file in files}, "flags without a test of their name"
