@@ -7,7 +7,8 @@
     python scripts/compare_builds.py time ../before .              # two built trees, in turns in one run
 
 What is recorded: results, bit by bit, of random calls of attention on every instruction set of this CPU and on simulated GPUs, and of
-small models of every kind; graphs of importers after raising; and what ptxas says of every GPU kernel that ships. `diff` names
+small models of every kind; graphs of importers after raising; their IR and the models' after the pipelines; and what ptxas says of every
+GPU kernel that ships. `diff` names
 each entry that differs and ends with status 1. `time` takes the median of the ratios of neighbouring samples, one thread, for calls of
 attention, a model's prefill and decode, and compiling; it ends with status 1 where one is above --limit.
 """
@@ -113,6 +114,26 @@ def record_graphs():
         yield f"raised {graph.name}", hashlib.sha256(done.stdout.encode()).hexdigest()[:16]
 
 
+#: What the pipelines of models are asked for.
+LOWERINGS = ("cpu-pipeline=isa=avx2 until=bufferized", "cpu-pipeline=isa=avx512bf16", "cpu-pipeline=isa=amx until=loops unchecked=true",
+             "cpu-pipeline=isa=avx512 batch-invariant=true raise=false until=loops threads=3",
+             "cuda-pipeline=chip=sm_80 isa=avx2 until=ptx", "cuda-pipeline=chip=sm_90a isa=avx2")
+
+
+def record_lowered(folder):
+    from diffattn import models
+
+    opt = pathlib.Path(os.environ.get("DIFFATTN_BUILD_DIR", ROOT / "build")) / "bin/diffattn-opt"
+    modules = {graph.name: graph for graph in sorted((ROOT / "test/graphs").glob("*.mlir"))}
+    for kind in models.DECODERS:
+        modules[kind] = folder / f"{kind}.mlir"
+        modules[kind].write_text(str(models.build(SMALL | {"model_type": kind}, "bf16")))
+    for name, module in modules.items():
+        for lowering in LOWERINGS:
+            done = subprocess.run([opt, module, f"--diffattn-{lowering}"], capture_output=True)
+            yield f"lowered {name} {lowering}", f"{done.returncode} {hashlib.sha256(done.stdout).hexdigest()[:16]}"
+
+
 def record_kernels():
     done = subprocess.run([sys.executable, ROOT / "tools/gpu-check", "ptxas", "--chips=sm_80,sm_90"], capture_output=True, text=True)
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
@@ -123,11 +144,12 @@ def record_kernels():
 
 
 def record(args):
-    """Some four minutes of a core."""
+    """Some six minutes of a core."""
     sys.path[:0] = [str(ROOT / "python"), str(ROOT / "test/python")]
     entries = {}
     with tempfile.TemporaryDirectory() as folder:
-        parts = dict(calls=record_calls, models=lambda: record_models(pathlib.Path(folder)), graphs=record_graphs, kernels=record_kernels)
+        parts = dict(calls=record_calls, models=lambda: record_models(pathlib.Path(folder)), graphs=record_graphs,
+                     lowered=lambda: record_lowered(pathlib.Path(folder)), kernels=record_kernels)
         for name in args.only or parts:
             entries.update(parts[name]())
     pathlib.Path(args.file).write_text(json.dumps(entries, indent=1))
@@ -218,7 +240,7 @@ def main():
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("record", help="writes what this tree's build computes")
     one.add_argument("file")
-    one.add_argument("--only", action="append", choices=("calls", "models", "graphs", "kernels"), help="only this part; may be given again")
+    one.add_argument("--only", action="append", choices=("calls", "models", "graphs", "lowered", "kernels"), help="only this part; may be given again")
     one.set_defaults(run=record)
     two = commands.add_parser("diff", help="compares two records")
     two.add_argument("before")
