@@ -92,3 +92,17 @@ def test_the_runner_has_flags_for_them(build_dir):
 def test_wrong_flags(flag, message, build_dir):
     done = subprocess.run([build_dir / "bin/diffattn-run", ROOT / "examples/attention.mlir", flag, "--info"], capture_output=True, text=True)
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_stages_are_listed_as_they_are(build_dir):
+    """Stages are an enum of Passes.td: what the compiler lists is what texts list."""
+    with pytest.raises(UsageError) as error:
+        runtime.emit("module {}", "end")
+    stages = re.search(r"expected a stage of (.*), but got 'end'", str(error.value)).group(1).split(", ")
+    assert stages[0] == "input" and stages[-1] == "object" and len(stages) == 12
+    listed = ", ".join(stages)
+    assert listed in " ".join(runtime.emit.__doc__.split())
+    help_text = subprocess.run([build_dir / "bin/diffattn-run", "--help"], capture_output=True, text=True, check=True).stdout
+    assert f"{listed}; bundle" in " ".join(help_text.split())
+    text = (ROOT / "docs/runner.md").read_text()
+    assert not [stage for stage in stages if f"`{stage}`" not in text and f"--emit={stage}" not in text]
