@@ -206,12 +206,15 @@ Failure diffattn_rt::convertWeight(const WeightDeclaration &declared,
   int64_t rows = declared.shape.empty() ? 1 : declared.shape[0], columns = 1;
   for (size_t axis = 1; axis < declared.shape.size(); ++axis)
     columns *= declared.shape[axis];
+  // A vector is read where it lies, also by a product that takes it for a
+  // matrix: bindings need not bind it anew where its elements change.
+  int32_t flags = declared.shape.size() < 2 ? DIFFATTN_WEIGHT_NO_PACK : 0;
   slot = {const_cast<char *>(source.data),
           nullptr,
           rows,
           columns,
           declared.dtype,
-          0};
+          flags};
   if (Failure failure = arrange(declared, source, slot, owned))
     return failure;
   return declared.finite

@@ -40,6 +40,19 @@ struct Bound {
   }
 };
 
+TEST(BindWeight, VectorsAreReadWhereTheyLie) {
+  // Also by products that take them for matrices: bindings rely on it.
+  const float data[6] = {};
+  auto flagsOf = [&](std::vector<int64_t> shape) {
+    return Bound(declare(DIFFATTN_F32, std::move(shape)), data, DIFFATTN_F32)
+        .slot.flags;
+  };
+  EXPECT_EQ(flagsOf({}), DIFFATTN_WEIGHT_NO_PACK);
+  EXPECT_EQ(flagsOf({6}), DIFFATTN_WEIGHT_NO_PACK);
+  EXPECT_EQ(flagsOf({2, 3}), 0);
+  EXPECT_EQ(flagsOf({1, 6}), 0);
+}
+
 TEST(BindWeight, FiniteNumbersAreAskedFor) {
   // Also of what is converted, and in the place that it is read from.
   for (DType dtype : {DIFFATTN_F32, DIFFATTN_BF16}) {
