@@ -34,7 +34,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 13
+#define DIFFATTN_API_MINOR 14
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -316,40 +316,55 @@ DIFFATTN_EXPORT int32_t diffattn_write_bundle(
 
 /*===-- Arrays of other libraries -----------------------------------------===*/
 
-/* How arrays of another library are read. `view` is
-   dltensor_from_py_object_no_sync of DLPack's exchange API, which describes an
-   object in a DLTensor and gives 0, or something else, which is an error of
-   class input. `get` is a getter of CPython, as of a PyGetSetDef, that gives an
-   integer or, which is such an error too, null; `to_int64` is
-   PyLong_AsLongLong, `release` Py_DecRef. An object points, `outer` bytes from
-   its beginning, to a struct with a word, `inner` bytes from its own, that is
-   a fact too. */
+/* How arrays of a library of Python are read, by functions of that library and
+   of CPython's C API. `view` is dltensor_from_py_object_no_sync of DLPack's
+   exchange API, which describes an object in a DLTensor and gives 0, or
+   something else, which is an error of class input. `get` is what a type has in
+   its slot Py_tp_descr_get (PyType_GetSlot), `attribute` an object of that
+   type, which gives an integer for an array; `call` is PyObject_CallOneArg,
+   `function` what it is to call with an array. From both, null is such an error
+   too. `item` is PyTuple_GetItem, `to_int64` PyLong_AsLongLong, `release`
+   Py_DecRef. The caller holds the interpreter's lock, where there is one. */
 typedef struct diffattn_object_reader {
   int32_t (*view)(void *object, void *tensor);
-  void *(*get)(void *object, void *closure);
-  void *closure;
+  void *(*item)(void *tuple, intptr_t number);
+  void *(*get)(void *attribute, void *object, void *type);
+  void *attribute;
+  void *(*call)(void *function, void *object);
+  void *function;
   long long (*to_int64)(void *value);
   void (*release)(void *value);
-  int64_t outer, inner;
 } diffattn_object_reader;
 
-/* Where `count` arrays lie, what they look like, that word and, of those with
-   `asked[i]`, what the getter says, as numbers: equal as long as addresses,
-   types, sizes, strides and these are. The caller holds the interpreter's lock.
-   No more than `room` numbers are written to `facts`; `size` is how many there
-   are. */
+/* What else than where it lies and what it looks like is asked of an array. */
+typedef enum diffattn_object_question {
+  DIFFATTN_ASK_ATTRIBUTE = 1, /* the number that `attribute` gives */
+  DIFFATTN_ASK_FUNCTION = 2   /* the address of what `function` gives */
+} diffattn_object_question;
+
+/* Where `count` arrays lie, what they look like, and what of it `asked[i]`, a
+   sum of diffattn_object_question, names, as numbers: equal as long as
+   addresses, types, sizes, strides and these are. No more than `room` numbers
+   are written to `facts`; `size` is how many there are. */
 DIFFATTN_EXPORT int32_t
 diffattn_object_facts(const diffattn_object_reader *reader,
                       void *const *objects, const int32_t *asked, int32_t count,
                       int64_t *facts, int64_t room, int64_t *size);
 
-/* Describes `count` arrays as arguments of calls, read by `view` as above, with
-   the element types `dtypes`, which are not compared with their own. They must
-   stay as they are until the calls end. Those with a negative type are left as
-   they are. */
+/* Whether the first `count` items of a tuple are `objects`, and what
+   diffattn_object_facts says of them is still `facts`, of which there are
+   `size`: 1 or 0, which it is too where an item is no array any more. */
+DIFFATTN_EXPORT int32_t diffattn_object_facts_hold(
+    const diffattn_object_reader *reader, void *tuple, void *const *objects,
+    const int32_t *asked, int32_t count, const int64_t *facts, int64_t size);
+
+/* Describes the first `count` items of a tuple, which are arrays, as arguments
+   of calls, with the element types `dtypes`, which are not compared with their
+   own. They must stay as they are until the calls end. Those with a negative
+   type are left as they are. */
 DIFFATTN_EXPORT int32_t diffattn_describe_arrays(
-    int32_t (*view)(void *object, void *tensor), void *const *objects,
-    const int32_t *dtypes, int32_t count, diffattn_array *arrays);
+    const diffattn_object_reader *reader, void *tuple, const int32_t *dtypes,
+    int32_t count, diffattn_array *arrays);
 
 /*===-- Devices -----------------------------------------------------------===*/
 

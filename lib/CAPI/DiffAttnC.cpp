@@ -498,23 +498,66 @@ static int32_t failView(int32_t object) {
                   ": expected an array that DLPack describes, but got another");
 }
 
-int32_t diffattn_describe_arrays(int32_t (*view)(void *object, void *tensor),
-                                 void *const *objects, const int32_t *dtypes,
+int32_t diffattn_describe_arrays(const diffattn_object_reader *reader,
+                                 void *tuple, const int32_t *dtypes,
                                  int32_t count, diffattn_array *arrays) {
-  if (Failure failure =
-          checkPointers({{"view", reinterpret_cast<const void *>(view)},
-                         {"objects", objects},
-                         {"dtypes", dtypes},
-                         {"arrays", arrays}}))
+  if (Failure failure = checkPointers({{"reader", reader},
+                                       {"tuple", tuple},
+                                       {"dtypes", dtypes},
+                                       {"arrays", arrays}}))
     return fail(failure);
   for (int32_t i = 0; i < count; ++i) {
     if (dtypes[i] < 0)
       continue;
+    void *object = reader->item(tuple, i);
+    if (!object)
+      return fail(ErrorClass::Input,
+                  "item " + llvm::Twine(i) +
+                      ": expected one of the tuple, but it has none");
     DLTensor tensor;
-    if (view(objects[i], &tensor))
+    if (reader->view(object, &tensor))
       return failView(i);
     arrays[i] = {static_cast<char *>(tensor.data) + tensor.byteOffset,
                  dtypes[i], tensor.rank, tensor.shape, tensor.strides};
+  }
+  return DIFFATTN_OK;
+}
+
+/// Calls `add` with each fact of an array.
+template <typename Add>
+static int32_t readFacts(const diffattn_object_reader &reader, void *object,
+                         int32_t number, int32_t asked, Add add) {
+  DLTensor tensor;
+  if (reader.view(object, &tensor))
+    return failView(number);
+  add(static_cast<int64_t>(reinterpret_cast<uint64_t>(tensor.data) +
+                           tensor.byteOffset));
+  add(int64_t(tensor.deviceType) << 32 | uint32_t(tensor.deviceNumber));
+  add(int64_t(tensor.typeCode) << 32 | int64_t(tensor.typeBits) << 16 |
+      tensor.typeLanes);
+  add(int64_t(tensor.rank) << 1 | (tensor.strides != nullptr));
+  for (int32_t axis = 0; axis < tensor.rank; ++axis)
+    add(tensor.shape[axis]);
+  for (int32_t axis = 0; tensor.strides && axis < tensor.rank; ++axis)
+    add(tensor.strides[axis]);
+  auto failAnswer = [&] {
+    return fail(ErrorClass::Input,
+                "object " + llvm::Twine(number) +
+                    ": expected one that answers, but it gave nothing");
+  };
+  if (asked & DIFFATTN_ASK_ATTRIBUTE) {
+    void *value = reader.get(reader.attribute, object, nullptr);
+    if (!value)
+      return failAnswer();
+    add(reader.to_int64(value));
+    reader.release(value);
+  }
+  if (asked & DIFFATTN_ASK_FUNCTION) {
+    void *value = reader.call(reader.function, object);
+    if (!value)
+      return failAnswer();
+    add(static_cast<int64_t>(reinterpret_cast<uint64_t>(value)));
+    reader.release(value);
   }
   return DIFFATTN_OK;
 }
@@ -535,38 +578,37 @@ int32_t diffattn_object_facts(const diffattn_object_reader *reader,
       facts[at] = fact;
     ++at;
   };
-  // All of one object at once: it is in the caches then.
-  for (int32_t i = 0; i < count; ++i) {
-    DLTensor tensor;
-    if (reader->view(objects[i], &tensor))
-      return failView(i);
-    add(static_cast<int64_t>(reinterpret_cast<uint64_t>(tensor.data) +
-                             tensor.byteOffset));
-    add(int64_t(tensor.deviceType) << 32 | uint32_t(tensor.deviceNumber));
-    add(int64_t(tensor.typeCode) << 32 | int64_t(tensor.typeBits) << 16 |
-        tensor.typeLanes);
-    add(int64_t(tensor.rank) << 1 | (tensor.strides != nullptr));
-    for (int32_t axis = 0; axis < tensor.rank; ++axis)
-      add(tensor.shape[axis]);
-    for (int32_t axis = 0; tensor.strides && axis < tensor.rank; ++axis)
-      add(tensor.strides[axis]);
-    const char *outer, *object = static_cast<const char *>(objects[i]);
-    memcpy(&outer, object + reader->outer, sizeof outer);
-    int64_t word;
-    memcpy(&word, outer + reader->inner, sizeof word);
-    add(word);
-    if (!asked[i])
-      continue;
-    void *value = reader->get(objects[i], reader->closure);
-    if (!value)
-      return fail(ErrorClass::Input,
-                  "object " + llvm::Twine(i) +
-                      ": expected one with the attribute, but it gave none");
-    add(reader->to_int64(value));
-    reader->release(value);
-  }
+  for (int32_t i = 0; i < count; ++i)
+    if (int32_t status = readFacts(*reader, objects[i], i, asked[i], add))
+      return status;
   *size = at;
   return DIFFATTN_OK;
+}
+
+int32_t diffattn_object_facts_hold(const diffattn_object_reader *reader,
+                                   void *tuple, void *const *objects,
+                                   const int32_t *asked, int32_t count,
+                                   const int64_t *facts, int64_t size) {
+  if (Failure failure = checkPointers({{"reader", reader},
+                                       {"tuple", tuple},
+                                       {"objects", objects},
+                                       {"asked", asked},
+                                       {"facts", facts}})) {
+    fail(failure);
+    return 0;
+  }
+  int64_t at = 0;
+  bool hold = true;
+  auto compare = [&](int64_t fact) {
+    hold = hold && at < size && facts[at] == fact;
+    ++at;
+  };
+  // All of one object at once: it is in the caches then.
+  for (int32_t i = 0; i < count; ++i)
+    if (reader->item(tuple, i) != objects[i] ||
+        readFacts(*reader, objects[i], i, asked[i], compare) || !hold)
+      return 0;
+  return at == size;
 }
 
 int32_t diffattn_open_simulated_device(const char *chip,

@@ -14,7 +14,7 @@ from paths import LLVM, ROOT
 
 HEADERS = {"libDiffAttnC.so": ("DiffAttn.h", "diffattn_"), "libDiffAttnBundle.so": ("Bundle.h", "diffattn_bundle_")}
 #: What gives no status: the value of each without a program, bundle or graph.
-NUMBERS = {"api_version", "program_from_cache", "num_entries", "num_weights", "num_diagnostics", "has_device"}
+NUMBERS = {"api_version", "program_from_cache", "num_entries", "num_weights", "num_diagnostics", "has_device", "object_facts_hold"}
 NAMES = {"entry_name", "weight_name", "version_text", "last_error"}
 TEXTS = {"program_diagnostics", "graph_fallback_reason", "replay_refusal"}
 #: What ends or frees: null is ignored.
@@ -96,12 +96,6 @@ class Caller:
             "rows": 1, "to_pitch": 16, "from_pitch": 16, "i": 0, "copy_weights": 1, "paths": texts, "count": 1, "weights": texts,
             "num_weights": 1, "names": texts, "arrays": array,
         }
-        # Functions of the caller's, where they are called though something is null.
-        callbacks = {"get": ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: out),
-                     "to_int64": ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(lambda _: 1),
-                     "release": ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)}
-        self.kept.append(callbacks)
-        self.values.update((name, ctypes.cast(function, ctypes.c_void_p).value) for name, function in callbacks.items())
         self.out = out
 
     def call(self, name, /, **given):

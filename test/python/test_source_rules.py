@@ -128,6 +128,26 @@ def test_libraries_read_no_environment_and_own_no_options(root):
     assert not hits
 
 
+#: What reads an object of CPython as memory: its layout is CPython's own, and another one in each build of it.
+LAYOUT = re.compile(r"(from_address|string_at|cast|memmove)\(\s*id\(|\bid\([^()]*\)\s*[+-]|[+-]\s*id\(|__(basic|item|dictoff|weakrefoff)(size|set)__|\bPyObject_HEAD\b"
+                    r"|\bPyGetSet|\bob_(type|refcnt|item)\b")
+
+
+def test_python_reads_no_layout_of_cpython(root):
+    hits = [f"{name}:{number}: {line.strip()}" for name in tracked(root, "python/*.py")
+            for number, line in enumerate((root / name).read_text().splitlines(), 1) if LAYOUT.search(line)]
+    assert not hits
+
+
+@pytest.mark.parametrize("line, breach", [
+    ("found = _Descriptor.from_address(id(base.__dict__[name]))", True), ("items = id(values) + readers.items", True),
+    ("at = tuple.__basicsize__", True), ("data = ctypes.string_at(id(values) + at, 16)", True), ("word = read(8 + id(one))", True),
+    ("names = {id(tensor): name for name, tensor in named}", False), ("key = tuple(map(id, tensors))", False),
+    ("memory = kind.from_address(result.data)", False), ("f = sigmoid(x) + y", False), ("view = memoryview(held)[grid(n) - 1]", False)])
+def test_a_layout_of_cpython_is_seen(line, breach):
+    assert bool(LAYOUT.search(line)) == breach
+
+
 def members_of_passes(text):
     """The fields that classes derived from a pass declare: each statement of their bodies that is no function, alias or macro."""
     for found in re.finditer(r"\b(?:struct|class) (\w+)[^;{}]*\b(?:\w+PassBase|PassWrapper)<[^;{}]*\{", text):

@@ -1,8 +1,9 @@
 """Weights of compiled code that are tensors of PyTorch: used where they lie, packed once, and never out of date.
 
 One graph of Dynamo serves every layer that looks alike, and does not say whose weights come. So there is a program for each set of
-weights that came, all with the same code, and before a call each weight's storage, version, address and strides are compared with
-those that the program was bound to: what changed is bound anew. A program goes when one of its weights does.
+weights that came, all with the same code, and before a call each weight's address and strides, and of matrices, which products pack,
+storage and version, are compared with those that the program was bound to: what changed is bound anew. A program goes when one of its
+weights does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 
 from ..arrays import Array
 from ..runtime import Executable
-from .facts import Facts, identity
+from .facts import Facts
 from .graph import Input
 from .tensors import CODE_OF, as_pairs, check, fill
 
@@ -39,13 +40,20 @@ class Bound:
     def refresh(self) -> None:
         self._facts = None
 
-    def bind(self, tensors: Sequence[torch.Tensor]) -> None:
-        if self._facts is not None and self._facts.still_hold():
+    def is_of(self, tensors: tuple[torch.Tensor, ...]) -> bool:
+        """Whether the program is bound to these tensors as they are now."""
+        facts = self._facts
+        return facts is not None and facts.still_hold(tensors)
+
+    def bind(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        if self.is_of(tensors):
             return
         self._facts = None
         for weight, tensor in zip(self._weights, tensors):
             check(weight.name, tensor, weight.given.dtype, weight.given.shape)
-        facts, dense = Facts(tensors), [as_pairs(tensor.detach()).contiguous() for tensor in tensors]
+        dense = [as_pairs(tensor.detach()).contiguous() for tensor in tensors]
+        in_place = {number for number, pair in enumerate(zip(dense, tensors)) if self._is_read_in_place(*pair)}
+        facts = Facts(tensors, in_place)
         arrays = (Array * len(dense))()
         for slot, tensor in zip(arrays, dense):
             fill(slot, tensor, CODE_OF[tensor.dtype])
@@ -55,6 +63,12 @@ class Bound:
         self._copies = [copy for copy, tensor in zip(dense, tensors) if copy.data_ptr() != tensor.data_ptr()]
         self._memory = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         self._facts = facts
+
+    def _is_read_in_place(self, dense: torch.Tensor, tensor: torch.Tensor) -> bool:
+        """Whether each call reads the elements that a weight has then. The runtime packs no vectors, and copies what is not aligned."""
+        address = dense.data_ptr()
+        return (dense.dim() < 2 and self.executable.ordinal is None and address == tensor.data_ptr()
+                and address % dense.element_size() == 0)
 
     def shares_memory(self, tensor: torch.Tensor) -> bool:
         """Whether a weight lies in the storage of `tensor`."""
@@ -74,9 +88,9 @@ class WeightSets:
         self._spare: Executable | None = make()
         self.diagnostics, self.applied = self._spare.diagnostics, self._spare.applied
         self.signature = self._spare.signature("main")
-        self._sets: dict[bytes, Bound] = {}
-        # What came last, which mostly comes again: to compare identities takes less time than to hash one.
-        self._last: tuple[bytes, Bound] | None = None
+        self._sets: dict[tuple[int, ...], Bound] = {}
+        # What came last, which mostly comes again as it was, and its first weight.
+        self._last: tuple[int, Bound] | None = None
         self._without = None if self._weights else Bound(self._spare, ())
 
     @property
@@ -88,15 +102,15 @@ class WeightSets:
         """The program that is bound to these tensors as they are now."""
         if self._without is not None:
             return self._without
-        key = identity(tensors)
-        last = self._last
-        if last is not None and last[0] == key:
-            bound = last[1]
-        else:
-            bound = self._sets.get(key) or self._add(key, tensors)
-            self._last = key, bound
-        with self._lock:
-            bound.bind(tensors)
+        first, last = id(tensors[0]), self._last
+        if last is not None and last[0] == first and last[1].is_of(tensors):
+            return last[1]
+        key = tuple(map(id, tensors))
+        bound = self._sets.get(key) or self._add(key, tensors)
+        if not bound.is_of(tensors):
+            with self._lock:
+                bound.bind(tensors)
+        self._last = first, bound
         return bound
 
     def refresh(self) -> None:
@@ -116,7 +130,7 @@ class WeightSets:
                     here._sets.pop(key, None)
                     here._last = None
 
-            # An identity is a tensor's as long as it lives: its end takes the entry away.
+            # An id is a tensor's as long as it lives: its end takes the entry away.
             bound.owners = [weakref.ref(tensor, drop) for tensor in tensors]
             self._sets[key] = bound
             return bound
