@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/CallerOptions.h"
 
+#include "DiffAttn/Compiler/Bundle.h"
 #include "DiffAttn/Compiler/Error.h"
 #include "DiffAttn/Runtime/Program/Call.h"
 #include "DiffAttn/Target/HostFacts.h"
@@ -15,6 +16,7 @@
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
+using llvm::ArrayRef;
 using llvm::StringLiteral;
 using llvm::StringRef;
 
@@ -138,7 +140,7 @@ static const OptionRow kOptions[] = {
      /*isKeyed=*/false, "MiB of compiled code to keep"},
 };
 
-llvm::ArrayRef<OptionRow> mlir::diffattn::getOptionTable() { return kOptions; }
+ArrayRef<OptionRow> mlir::diffattn::getOptionTable() { return kOptions; }
 
 const OptionRow *mlir::diffattn::findOption(StringRef name) {
   const OptionRow *row = llvm::find_if(
@@ -156,8 +158,8 @@ template <typename... Functions>
 OfKind(Functions...) -> OfKind<Functions...>;
 } // namespace
 
-static std::string joinWords(llvm::ArrayRef<StringRef> words,
-                             StringRef separator, StringRef last) {
+static std::string joinWords(ArrayRef<StringRef> words, StringRef separator,
+                             StringRef last) {
   std::string text;
   for (auto [i, word] : llvm::enumerate(words)) {
     if (i)

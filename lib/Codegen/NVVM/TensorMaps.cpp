@@ -7,6 +7,8 @@
 #include "LaunchBuilder.h"
 
 #include "DiffAttn/RuntimeCalls/RuntimeFunctions.h"
+#include "DiffAttn/Schedule/GpuSchedule.h"
+#include "DiffAttn/Target/GpuTarget.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 

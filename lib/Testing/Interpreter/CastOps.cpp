@@ -8,6 +8,7 @@
 #include "Constants.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace mlir::diffattn::interpreter;
