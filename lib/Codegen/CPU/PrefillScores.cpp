@@ -4,98 +4,65 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "PackedValues.h"
-#include "PrefillKernel.h"
+#include "PrefillScoring.h"
 #include "TileKernels.h"
 
-#include "DiffAttn/Semantics/Activations.h"
-
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
-std::pair<Value, Value> PrefillKernel::getKeyRows(int map, Value first,
-                                                  Value n) {
-  const SpecOperand &operand = map ? spec.k2 : spec.k1;
-  Value stride = v.stride(operand, 2);
-  if (atom.readsRows(b, operand))
-    return {b.at(keyBase[map], atom.getNumber(b), b.mul(first, stride)),
-            stride};
-  packRows(v, operand, keyBase[map], first, n, headDim, headDim, s.keyPanel);
-  return {s.keyPanel, headDim};
+//===----------------------------------------------------------------------===//
+// A KV block
+//===----------------------------------------------------------------------===//
+
+/// With two passes every KV block has its place; online all use the first.
+Value PrefillScoring::getPosition(const PrefillItem &item,
+                                  const KeyPartition &keys,
+                                  const KvBlock &kvBlock) {
+  KeyPaths paths = getKeyPaths(spec);
+  Value position = b.sub(kvBlock.first, keys.seen.low);
+  if (!paths.shared)
+    return b.index(0);
+  if (!paths.online)
+    return position;
+  return b.select(b.less(b.index(schedule.getTwoPassKeys()), item.sizes.keys),
+                  b.index(0), position);
 }
 
-std::pair<Value, Value> PrefillKernel::getValueRows(Value first, Value n) {
-  Value stride = v.stride(spec.v, 2);
-  if (atom.readsValues(b, spec.v))
-    return {b.at(valueBase, atom.getNumber(b), b.mul(first, stride)), stride};
-  auto pack = [&] {
-    atom.packValues(v, valueBase, first, n, valueDim, s.valuePanel,
-                    s.valuePanelStride);
-    return s.valuePanel;
-  };
-  Value packed =
-      mayPackValues(spec)
-          ? findPackedValues(v, context, batch, heads.value, first, n, pack)
-          : pack();
-  return {packed, s.valuePanelStride};
-}
-
-void PrefillKernel::scoreRows(int map, const KvBlock &kvBlock, Value scores) {
-  std::pair<Value, Value> keyRows = getKeyRows(map, kvBlock.first, kvBlock.n);
-  forVectors([&](Value lane, int64_t width) {
-    auto kernel = getScoresKernel(b, module, schedule, width, atom);
-    LLVM::CallOp::create(b, kernel,
-                         ValueRange{keyRows.first, keyRows.second,
-                                    b.at(s.queries[map], b.f32, lane), headDim,
-                                    kvBlock.n, b.at(scores, b.f32, lane),
-                                    b.at(s.newMaxima, b.f32, lane)});
-  });
-}
-
-Value PrefillKernel::weightsAt(int map, Value position) {
+MapScores PrefillScoring::getMapScores(const ScoringLayout &s, int map,
+                                       Value position) {
   // A KV block begins with a pair: with a multiple of a tile's keys.
   if (atom.usesTiles)
     position = b.div(position, 2);
-  return b.at(s.scores[map], b.f32, b.mul(position, schedule.getQBlockSize()));
+  Value weights =
+      b.at(s.scores[map], b.f32, b.mul(position, schedule.getQBlockSize()));
+  return {map, atom.usesTiles ? s.rawScores : weights, weights};
 }
 
-void PrefillKernel::scoreKvBlock(Value number) {
-  KvBlock kvBlock = getKvBlock(number);
-  KeyPaths paths = getKeyPaths(spec);
+void PrefillScoring::scoreKvBlock(const PrefillItem &item,
+                                  const ScoringLayout &s, const KeyHeads &heads,
+                                  const KeyPartition &keys, Value number) {
+  KvBlock kvBlock = getKvBlock(s, keys, number);
   Value never = b.boolean(false);
   Value edited = kvBlock.partial ? kvBlock.partial : never;
   if (spec.editsEveryScore())
     edited = b.boolean(true);
-  // In the shared way every KV block has its place; in the online way all use
-  // the first.
-  Value position = b.sub(kvBlock.first, seen.low);
-  if (!paths.shared)
-    position = b.index(0);
-  else if (paths.online)
-    position = b.select(b.less(b.index(schedule.getTwoPassKeys()), keys),
-                        b.index(0), position);
+  Value position = getPosition(item, keys, kvBlock);
   for (int map : {0, 1}) {
-    Value weights = weightsAt(map, position);
-    Value scores = atom.usesTiles ? s.rawScores : weights;
-    forEachVector([&](Value lane) {
+    MapScores place = getMapScores(s, map, position);
+    forEachVector(item, [&](Value lane) {
       b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
     });
-    copyPagedKeys(map, kvBlock);
-    if (atom.usesTiles)
-      scoreTiles(map, kvBlock, scores);
-    else
-      scoreRows(map, kvBlock, scores);
+    Value base = getKeyBase(item, s, map, heads.base[map], kvBlock);
+    scoreKeys(item, s, kvBlock, base, place);
     if (spec.editsEveryScore())
-      editScores(map, kvBlock.n, kvBlock.first, scores);
+      editScores(item, s, kvBlock, place);
     else if (spec.hasPartialTiles())
-      b.ifThen(edited,
-               [&] { editScores(map, kvBlock.n, kvBlock.first, scores); });
-    exponentiate(map, kvBlock.n, scores, weights, edited);
+      b.ifThen(edited, [&] { editScores(item, s, kvBlock, place); });
+    exponentiate(item, s, kvBlock.n, place, edited);
     if (s.history[map])
-      forEachVector([&](Value lane) {
+      forEachVector(item, [&](Value lane) {
         b.store(b.load(b.vector, s.maxima[map], lane),
                 b.at(s.history[map], b.f32,
                      b.mul(number, schedule.getQBlockSize())),
@@ -104,14 +71,62 @@ void PrefillKernel::scoreKvBlock(Value number) {
   }
 }
 
-/// What a mask reads of `key` and the queries from `lane` on, whose scores
-/// begin at `position`.
-Value PrefillKernel::loadMaskLanes(MaskOperand operand, Value key, Value lane,
-                                   Value position) {
+//===----------------------------------------------------------------------===//
+// Raw scores
+//===----------------------------------------------------------------------===//
+
+Value PrefillScoring::getKeyBase(const PrefillItem &item,
+                                 const ScoringLayout &s, int map, Value head,
+                                 const KvBlock &kvBlock) {
+  if (!spec.isPaged())
+    return head;
+  return copyPages(v, item, spec.pages[map], head, kvBlock, item.sizes.headDim,
+                   s.pagedKeys);
+}
+
+std::pair<Value, Value> PrefillScoring::getKeyRows(const PrefillItem &item,
+                                                   const ScoringLayout &s,
+                                                   int map, Value base,
+                                                   const KvBlock &kvBlock) {
+  const SpecOperand &operand = getKeys(map);
+  Value stride = v.stride(operand, 2), columns = item.sizes.headDim;
+  if (atom.readsRows(b, operand))
+    return {b.at(base, atom.getNumber(b), b.mul(kvBlock.first, stride)),
+            stride};
+  packRows(v, operand, base, kvBlock.first, kvBlock.n, columns, columns,
+           s.keyPanel);
+  return {s.keyPanel, columns};
+}
+
+void PrefillScoring::scoreKeys(const PrefillItem &item, const ScoringLayout &s,
+                               const KvBlock &kvBlock, Value base,
+                               const MapScores &place) {
+  if (atom.usesTiles)
+    return scoreTiles(item, s, kvBlock, base, place);
+  auto [rows, stride] = getKeyRows(item, s, place.map, base, kvBlock);
+  forVectors(
+      item, [&, rows = rows, stride = stride](Value lane, int64_t width) {
+        auto kernel = getScoresKernel(b, module, schedule, width, atom);
+        LLVM::CallOp::create(b, kernel,
+                             ValueRange{rows, stride,
+                                        b.at(s.queries[place.map], b.f32, lane),
+                                        item.sizes.headDim, kvBlock.n,
+                                        b.at(place.scores, b.f32, lane),
+                                        b.at(s.newMaxima, b.f32, lane)});
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// Softcap, bias and masks
+//===----------------------------------------------------------------------===//
+
+Value PrefillScoring::loadMaskLanes(const PrefillItem &item,
+                                    const ScoringLayout &s, MaskOperand operand,
+                                    Value key, Value lane, Value position) {
   if (Value packed = s.integers[static_cast<size_t>(operand)])
     return b.load(VectorType::get({b.lanes}, b.i64), packed, b.i64, lane);
   if (spec.hasIntegers(operand, AxisRole::Key))
-    return b.splat(v.integer(spec.mask(operand), batch, key));
+    return b.splat(v.integer(spec.mask(operand), item.batch, key));
   Value bias = b.load(b.vector, s.bias, position);
   if (!spec.bias().element.isInteger(1))
     return bias;
@@ -119,67 +134,82 @@ Value PrefillKernel::loadMaskLanes(MaskOperand operand, Value key, Value lane,
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, bias, lowest);
 }
 
-/// Softcap, bias and mask over raw scores, and the maximum of what is left.
-void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
-  if (spec.bias().present() && map == 0)
-    packBias(n, first);
+/// The score of a key in lanes whose queries see the keys of `seen`, i32, and
+/// `lowest` in the others.
+static Value hideOutside(KernelBuilder &b, const KeyRange &seen, Value key,
+                         Value score, Value lowest) {
+  Value number = b.splat(b.narrow(key));
+  auto compare = [&](arith::CmpIPredicate predicate, Value limit) {
+    return arith::CmpIOp::create(b, predicate, number, limit);
+  };
+  Value isFrom = compare(arith::CmpIPredicate::sge, seen.low);
+  Value isBelow = compare(arith::CmpIPredicate::slt, seen.high);
+  Value visible = arith::AndIOp::create(b, isFrom, isBelow);
+  return arith::SelectOp::create(b, visible, score, lowest);
+}
+
+/// Scale, where the product has left it out, and softcap.
+Value PrefillScoring::transformScore(Value score) {
+  if (!atom.scalesQueries && spec.editsEveryScore())
+    score = b.mulf(score, b.splat(spec.scores.scale));
+  if (spec.scores.softcap)
+    score = emitSoftcap(b, score, *spec.scores.softcap);
+  return score;
+}
+
+void PrefillScoring::editScores(const PrefillItem &item, const ScoringLayout &s,
+                                const KvBlock &kvBlock,
+                                const MapScores &place) {
+  if (spec.bias().present() && place.map == 0)
+    packBias(item, s, kvBlock);
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
-  forEachVector([&](Value lane) {
-    Value low, high;
-    if (spec.hasPositionMask()) {
-      low = b.load(b.integers, s.lows, b.i32, lane);
-      high = b.load(b.integers, s.highs, b.i32, lane);
-    }
-    Value maximum = b.load(b.vector, s.maxima[map], lane);
-    maximum =
-        b.loop(b.index(0), n, 1, maximum, [&](Value key, ValueRange carried) {
-          Value position = b.add(b.mul(key, schedule.getQBlockSize()), lane);
-          Value score = b.load(b.vector, scores, position);
-          if (!atom.scalesQueries && spec.editsEveryScore())
-            score = b.mulf(score, b.splat(spec.scores.scale));
-          if (spec.scores.softcap)
-            score = emitSoftcap(b, score, *spec.scores.softcap);
-          masks->loadLanes = [&](MaskOperand operand) {
-            return loadMaskLanes(operand, b.add(first, key), lane, position);
-          };
-          score = masks->maskElements(score, /*inPartialTile=*/true);
-          if (spec.hasPositionMask()) {
-            Value number = b.splat(b.narrow(b.add(first, key)));
-            auto compare = [&](arith::CmpIPredicate predicate, Value limit) {
-              return arith::CmpIOp::create(b, predicate, number, limit);
-            };
-            Value visible = arith::AndIOp::create(
-                b, compare(arith::CmpIPredicate::sge, low),
-                compare(arith::CmpIPredicate::slt, high));
-            score = arith::SelectOp::create(b, visible, score, lowest);
-          }
-          b.store(score, scores, position);
-          return SmallVector<Value>{emitMaximum(b, carried[0], score)};
-        })[0];
+  forEachVector(item, [&](Value lane) {
+    KeyRange seen;
+    if (spec.hasPositionMask())
+      seen = {b.load(b.integers, s.lows, b.i32, lane),
+              b.load(b.integers, s.highs, b.i32, lane)};
+    auto edit = [&](Value key, ValueRange maximum) {
+      Value position = b.add(b.mul(key, schedule.getQBlockSize()), lane);
+      Value score = transformScore(b.load(b.vector, place.scores, position));
+      masks.loadLanes = [&](MaskOperand operand) {
+        return loadMaskLanes(item, s, operand, b.add(kvBlock.first, key), lane,
+                             position);
+      };
+      score = masks.maskElements(score, /*inPartialTile=*/true);
+      if (spec.hasPositionMask())
+        score = hideOutside(b, seen, b.add(kvBlock.first, key), score, lowest);
+      b.store(score, place.scores, position);
+      return SmallVector<Value>{emitMaximum(b, maximum[0], score)};
+    };
+    Value maximum = b.load(b.vector, s.maxima[place.map], lane);
+    maximum = b.loop(b.index(0), kvBlock.n, 1, maximum, edit)[0];
     b.store(maximum, s.newMaxima, lane);
   });
 }
 
-PolynomialMath PrefillKernel::lanes() {
+//===----------------------------------------------------------------------===//
+// Exponentials
+//===----------------------------------------------------------------------===//
+
+PolynomialMath PrefillScoring::lanes() {
   std::optional<float> factor = spec.exponentFactor();
   return PolynomialMath(b, b.vector, /*degree=*/5,
                         factor ? b.splat(*factor) : Value());
 }
 
-/// exp(before - after), and 1 where they are equal, which the polynomial of 0
-/// need not be: a KV block that a row does not see leaves its sums as they are.
-Value PrefillKernel::emitDecay(Value before, Value after) {
+/// The polynomial of 0 need not be 1: a KV block that a row does not see leaves
+/// its sums as they are.
+Value PrefillScoring::emitDecay(Value before, Value after) {
   Value same =
       arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, before, after);
   Value decay = lanes().exponential(b.subf(before, after));
   return arith::SelectOp::create(b, same, b.splat(1.0f), decay);
 }
 
-void PrefillKernel::exponentiate(int map, Value n, Value scores, Value weights,
-                                 Value edited) {
-  std::optional<float> factor = spec.exponentFactor();
-  // Sums so far move to the new maximum.
-  forEachVector([&](Value lane) {
+/// Moves the sums so far to the new maxima.
+void PrefillScoring::moveSums(const PrefillItem &item, const ScoringLayout &s,
+                              int map) {
+  forEachVector(item, [&](Value lane) {
     Value before = b.load(b.vector, s.maxima[map], lane);
     Value after = b.load(b.vector, s.newMaxima, lane);
     Value decay = emitDecay(before, after);
@@ -188,24 +218,36 @@ void PrefillKernel::exponentiate(int map, Value n, Value scores, Value weights,
     b.store(after, s.maxima[map], lane);
     b.store(decay, s.factors[map], lane);
   });
-  auto run = [&](bool masked) {
-    forVectors([&](Value lane, int64_t width) {
-      SmallVector<Value> arguments{
-          b.at(scores, b.f32, lane), n, b.at(s.maxima[map], b.f32, lane),
-          b.at(s.sums[map], b.f32, lane),
-          emitConstant(b, b.f32, factor.value_or(1.0f))};
-      LLVM::LLVMFuncOp kernel;
-      if (atom.usesTiles) {
-        kernel = getTileExponentialKernel(b, module, schedule, width, masked,
-                                          factor.has_value(), atom);
-        arguments.push_back(b.at(weights, b.i32, lane));
-      } else {
-        kernel = getExponentialKernel(b, module, schedule, width, masked,
-                                      factor.has_value(), atom.exponentDegree);
-      }
-      LLVM::CallOp::create(b, kernel, arguments);
-    });
-  };
+}
+
+/// Calls the kernels of exponentials; `masked`: for scores of -inf.
+void PrefillScoring::callExponentials(const PrefillItem &item,
+                                      const ScoringLayout &s, Value n,
+                                      const MapScores &place, bool masked) {
+  std::optional<float> factor = spec.exponentFactor();
+  forVectors(item, [&](Value lane, int64_t width) {
+    SmallVector<Value> arguments{b.at(place.scores, b.f32, lane), n,
+                                 b.at(s.maxima[place.map], b.f32, lane),
+                                 b.at(s.sums[place.map], b.f32, lane),
+                                 emitConstant(b, b.f32, factor.value_or(1.0f))};
+    LLVM::LLVMFuncOp kernel;
+    if (atom.usesTiles) {
+      kernel = getTileExponentialKernel(b, module, schedule, width, masked,
+                                        factor.has_value(), atom);
+      arguments.push_back(b.at(place.weights, b.i32, lane));
+    } else {
+      kernel = getExponentialKernel(b, module, schedule, width, masked,
+                                    factor.has_value(), atom.exponentDegree);
+    }
+    LLVM::CallOp::create(b, kernel, arguments);
+  });
+}
+
+void PrefillScoring::exponentiate(const PrefillItem &item,
+                                  const ScoringLayout &s, Value n,
+                                  const MapScores &place, Value edited) {
+  moveSums(item, s, place.map);
+  auto run = [&](bool masked) { callExponentials(item, s, n, place, masked); };
   if (spec.editsEveryScore())
     run(/*masked=*/true);
   else if (spec.hasPartialTiles())

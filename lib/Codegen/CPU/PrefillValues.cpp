@@ -4,121 +4,261 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "PrefillKernel.h"
+#include "PrefillValues.h"
 
-#include "DiffAttn/Semantics/Activations.h"
+#include "PackedValues.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Sums become weights: 1 / sum of map 1, lambda / sum of map 2; 0 for a row
-/// that saw no key.
-void PrefillKernel::finishMaxima() {
-  for (int map : {0, 1})
-    forEachVector([&](Value lane) {
-      Value sum = b.load(b.vector, s.sums[map], lane);
-      Value numerator = map ? b.load(b.vector, s.lambda, lane) : b.splat(1.0f);
-      PolynomialMath math = lanes();
-      b.store(emitPerSum(math, numerator, sum), s.sums[map], lane);
-    });
+ValueHead mlir::diffattn::findValueHead(KernelValues &v,
+                                        const PrefillItem &item,
+                                        Value valueDim) {
+  const AttentionSpec &spec = v.spec;
+  return {findHead(v, item, spec.v, spec.pages[2], item.heads.value), valueDim};
 }
 
-/// P = e1 * factor1 - e2 * factor2 for `n` keys, as the product reads it.
-void PrefillKernel::combine(Value e1, Value e2, Value factor1, Value factor2,
-                            Value n) {
+//===----------------------------------------------------------------------===//
+// A KV block
+//===----------------------------------------------------------------------===//
+
+void PrefillValues::clear(const PrefillLayout &s) {
+  Value count = b.mul(s.valuePanelStride, productPanelRows(schedule));
+  for (Value panel : s.output)
+    if (panel)
+      b.loop(b.index(0), count, b.lanes,
+             [&](Value i) { b.store(b.zero(), panel, i); });
+}
+
+void PrefillValues::combine(const PrefillItem &item, const PrefillLayout &s,
+                            const Combination &maps, Value n) {
   if (atom.usesTiles)
-    return combineTiles(e1, e2, factor1, factor2, n);
-  forVectors([&](Value lane, int64_t width) {
+    return combineTiles(item, s, maps, n);
+  scoring.forVectors(item, [&](Value lane, int64_t width) {
     auto kernel = getCombineKernel(b, module, schedule, width, atom);
-    LLVM::CallOp::create(
-        b, kernel,
-        ValueRange{b.at(e1, b.f32, lane), b.at(e2, b.f32, lane),
-                   b.at(factor1, b.f32, lane), b.at(factor2, b.f32, lane), n,
-                   b.at(s.probabilities, b.f32, lane)});
+    LLVM::CallOp::create(b, kernel,
+                         ValueRange{b.at(maps.e1, b.f32, lane),
+                                    b.at(maps.e2, b.f32, lane),
+                                    b.at(maps.factor1, b.f32, lane),
+                                    b.at(maps.factor2, b.f32, lane), n,
+                                    b.at(s.probabilities, b.f32, lane)});
   });
 }
 
-void PrefillKernel::combineKvBlock(Value number) {
-  KvBlock kvBlock = getKvBlock(number);
+ValueBlock PrefillValues::getValueBlock(const PrefillItem &item,
+                                        const PrefillLayout &s,
+                                        const ValueHead &head,
+                                        const KvBlock &keys) {
+  Value base = head.base;
+  if (spec.isPaged())
+    base = copyPages(v, item, spec.pages[2], base, keys, head.columns,
+                     s.pagedValues);
+  return {keys, base, head.columns};
+}
+
+/// Makes factors of the weights and of what turns the exponentials of a KV
+/// block into those of the final maxima.
+void PrefillValues::updateFactors(const PrefillItem &item,
+                                  const PrefillLayout &s, Value number) {
   for (int map : {0, 1})
-    forEachVector([&](Value lane) {
+    scoring.forEachVector(item, [&](Value lane) {
       Value then = b.load(
           b.vector,
           b.at(s.history[map], b.f32, b.mul(number, schedule.getQBlockSize())),
           lane);
-      Value decay = emitDecay(then, b.load(b.vector, s.maxima[map], lane));
+      Value decay =
+          scoring.emitDecay(then, b.load(b.vector, s.maxima[map], lane));
       Value weight = b.load(b.vector, s.sums[map], lane);
       b.store(b.mulf(decay, weight), s.factors[map], lane);
     });
-  Value position = b.sub(kvBlock.first, seen.low);
-  Value e1 = weightsAt(0, position), e2 = weightsAt(1, position);
-  combine(e1, e2, s.factors[0], s.factors[1], kvBlock.n);
-  copyPagedValues(kvBlock.first, kvBlock.n);
-  multiply(s.probabilities, kvBlock.n, kvBlock.first, kvBlock.partial,
-           s.output[0], {e1, e2});
 }
 
-/// Online: both outputs move to the new maxima, then take this KV block.
-void PrefillKernel::mergeKvBlock(Value number) {
-  KvBlock kvBlock = getKvBlock(number);
-  copyPagedValues(kvBlock.first, kvBlock.n);
-  for (int map : {0, 1}) {
-    b.loop(rows, [&](Value row) {
-      Value factor = b.splat(b.load(b.f32, s.factors[map], row));
-      Value out = b.at(s.output[map], b.f32, b.mul(row, s.valuePanelStride));
-      b.loop(b.index(0), s.valuePanelStride, b.lanes, [&](Value c) {
-        b.store(b.mulf(b.load(b.vector, out, c), factor), out, c);
-      });
+void PrefillValues::combineKvBlock(const PrefillItem &item,
+                                   const PrefillLayout &s,
+                                   const ValueHead &head,
+                                   const KeyPartition &keys, Value number) {
+  KvBlock kvBlock = scoring.getKvBlock(s, keys, number);
+  updateFactors(item, s, number);
+  Value position = b.sub(kvBlock.first, keys.seen.low);
+  Value e1 = scoring.getMapScores(s, 0, position).weights;
+  Value e2 = scoring.getMapScores(s, 1, position).weights;
+  combine(item, s, {e1, e2, s.factors[0], s.factors[1]}, kvBlock.n);
+  ValueBlock block = getValueBlock(item, s, head, kvBlock);
+  multiply(item, s, block, {s.probabilities, s.output[0], {e1, e2}});
+}
+
+void PrefillValues::rescaleOutput(const PrefillItem &item,
+                                  const PrefillLayout &s, int map) {
+  b.loop(item.rows, [&](Value row) {
+    Value factor = b.splat(b.load(b.f32, s.factors[map], row));
+    Value out = b.at(s.output[map], b.f32, b.mul(row, s.valuePanelStride));
+    b.loop(b.index(0), s.valuePanelStride, b.lanes, [&](Value c) {
+      b.store(b.mulf(b.load(b.vector, out, c), factor), out, c);
     });
-    Value p = s.scores[map];
-    if (atom.pack > 1) {
-      // The exponentials as they are, in packs.
-      forEachVector([&](Value lane) {
-        b.store(b.splat(1.0f), s.newMaxima, lane);
-        b.store(b.zero(), s.factors[map], lane);
-      });
-      combine(p, p, s.newMaxima, s.factors[map], kvBlock.n);
-      p = s.probabilities;
-    }
-    multiply(p, kvBlock.n, kvBlock.first, kvBlock.partial, s.output[map],
-             s.scores[map]);
+  });
+}
+
+/// The exponentials of a map as they are, in packs.
+Value PrefillValues::packWeights(const PrefillItem &item,
+                                 const PrefillLayout &s, int map, Value n) {
+  Value weights = s.scores[map];
+  if (atom.pack == 1)
+    return weights;
+  scoring.forEachVector(item, [&](Value lane) {
+    b.store(b.splat(1.0f), s.newMaxima, lane);
+    b.store(b.zero(), s.factors[map], lane);
+  });
+  combine(item, s, {weights, weights, s.newMaxima, s.factors[map]}, n);
+  return s.probabilities;
+}
+
+void PrefillValues::mergeKvBlock(const PrefillItem &item,
+                                 const PrefillLayout &s, const ValueHead &head,
+                                 const KeyPartition &keys, Value number) {
+  KvBlock kvBlock = scoring.getKvBlock(s, keys, number);
+  ValueBlock block = getValueBlock(item, s, head, kvBlock);
+  for (int map : {0, 1}) {
+    rescaleOutput(item, s, map);
+    Value p = packWeights(item, s, map, kvBlock.n);
+    multiply(item, s, block, {p, s.output[map], {s.scores[map]}});
   }
 }
 
-PrefillKernel::RowRange PrefillKernel::getRowRange(Value n, Value first) {
-  Value zero = b.index(0), one = b.index(1), start = b.sub(firstRow, first);
-  RowRange range{zero, zero, n, zero};
-  if (masks->low) {
-    range.low = b.add(masks->low, start);
-    range.lowSlope = one;
-  }
-  if (masks->high) {
-    range.high = b.add(masks->high, start);
-    range.highSlope = one;
-  }
-  return range;
+//===----------------------------------------------------------------------===//
+// Values in memory
+//===----------------------------------------------------------------------===//
+
+PrefillValues::Columns PrefillValues::cutColumns(Value columns) {
+  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
+  Value rest = b.sub(columns, whole);
+  return {whole, rest, b.firstLanes(rest)};
 }
 
-/// out += p * values for the keys from `first` on, by register tiles.
-void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
-  std::pair<Value, Value> valueRows = getValueRows(first, n);
-  RowRange range = getRowRange(n, first);
+void PrefillValues::forColumns(const Columns &columns,
+                               function_ref<void(const ColumnVector &)> body) {
+  b.loop(b.index(0), columns.whole, b.lanes,
+         [&](Value c) { body({c, Value(), b.index(b.lanes)}); });
+  if (mayHaveRest())
+    b.ifThen(b.less(b.index(0), columns.rest),
+             [&] { body({columns.whole, columns.mask, columns.rest}); });
+}
+
+Value PrefillValues::getRow(const ValueBlock &block, Value key) {
+  return b.at(block.base, spec.v.element,
+              b.mul(b.add(block.keys.first, key), v.stride(spec.v, 2)));
+}
+
+Value PrefillValues::loadValues(Value row, const ColumnVector &columns) {
+  if (spec.v.hasUnitColumns())
+    return b.loadWide(row, spec.v.element, columns.first, columns.mask);
+  Value stride = v.stride(spec.v, 3);
+  return b.loadStrided(row, spec.v.element, b.mul(columns.first, stride),
+                       stride, columns.count);
+}
+
+std::pair<Value, Value> PrefillValues::getValueRows(const PrefillItem &item,
+                                                    const PrefillLayout &s,
+                                                    const ValueBlock &block) {
+  auto [first, n, partial] = block.keys;
+  Value stride = v.stride(spec.v, 2);
+  if (atom.readsValues(b, spec.v))
+    return {b.at(block.base, atom.getNumber(b), b.mul(first, stride)), stride};
+  auto pack = [&, first = first, n = n] {
+    atom.packValues(v, block.base, first, n, block.columns, s.valuePanel,
+                    s.valuePanelStride);
+    return s.valuePanel;
+  };
+  Value packed = mayPackValues(spec)
+                     ? findPackedValues(v, context, item.batch,
+                                        item.heads.value, first, n, pack)
+                     : pack();
+  return {packed, s.valuePanelStride};
+}
+
+Value PrefillValues::hasNonFinite(const ValueBlock &block) {
+  Columns columns = cutColumns(block.columns);
+  Value stride = v.stride(spec.v, 2);
+  auto add = [&](Value key, const ColumnVector &c, Value sum) {
+    Value row = b.at(block.base, spec.v.element,
+                     b.mul(b.add(block.keys.first, key), stride));
+    return b.fma(loadValues(row, c), b.zero(), sum);
+  };
+  Value found = b.loop(
+      b.index(0), block.keys.n, 1, b.zero(),
+      [&](Value key, ValueRange carried) {
+        return b.loop(b.index(0), columns.whole, b.lanes, carried,
+                      [&](Value c, ValueRange carried) {
+                        return SmallVector<Value>{add(
+                            key, {c, Value(), b.index(b.lanes)}, carried[0])};
+                      });
+      })[0];
+  if (mayHaveRest()) {
+    Value keysWithRest =
+        b.select(b.less(b.index(0), columns.rest), block.keys.n, b.index(0));
+    found = b.loop(
+        b.index(0), keysWithRest, 1, found, [&](Value key, ValueRange carried) {
+          return SmallVector<Value>{add(
+              key, {columns.whole, columns.mask, columns.rest}, carried[0])};
+        })[0];
+  }
+  Value sum = b.sum(found);
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+/// A hidden key has probability 0, but 0 times Inf or NaN would reach rows that
+/// do not see it: where some rows see a key and others not, and its values are
+/// not finite, only those are added that a row sees.
+void PrefillValues::multiply(const PrefillItem &item, const PrefillLayout &s,
+                             const ValueBlock &block,
+                             const ValueProduct &product) {
+  auto plainly = [&] {
+    if (atom.usesTiles)
+      multiplyTiles(item, s, block, product);
+    else
+      multiplyRegisters(item, s, block, product);
+  };
+  if (!spec.hasPartialTiles() && !spec.addsBias())
+    return plainly();
+  ValueBlock suspects = block;
+  if (!spec.addsBias())
+    suspects.keys.n = b.select(block.keys.partial, block.keys.n, b.index(0));
+  Value suspect = hasNonFinite(suspects);
+  auto carefully = [&] {
+    if (atom.usesTiles)
+      multiplyTilesCarefully(item, s, block, product);
+    else
+      multiplyRegistersCarefully(item, s, block, product);
+  };
+  b.ifElse(suspect, carefully, plainly);
+}
+
+void PrefillValues::multiplyRegisters(const PrefillItem &item,
+                                      const PrefillLayout &s,
+                                      const ValueBlock &block,
+                                      const ValueProduct &product) {
+  auto [values, stride] = getValueRows(item, s, block);
+  RowRange range = scoring.getRowRange(item, block.keys);
   Value zero = b.index(0);
   int64_t widest = schedule.getPv().vectors;
-  auto call = [&](int64_t vectors, bool masked, Value column, Value columns) {
+  auto call = [&, values = values, stride = stride](
+                  int64_t vectors, bool masked, Value column, Value columns) {
     auto kernel = getProductKernel(b, module, schedule, vectors, masked, atom);
-    LLVM::CallOp::create(
-        b, kernel,
-        ValueRange{p, b.at(valueRows.first, b.f32, column), valueRows.second,
-                   b.at(out, b.f32, column), s.valuePanelStride, rows, columns,
-                   n, range.low, range.lowSlope, range.high, range.highSlope});
+    LLVM::CallOp::create(b, kernel,
+                         ValueRange{product.p, b.at(values, b.f32, column),
+                                    stride, b.at(product.out, b.f32, column),
+                                    s.valuePanelStride, item.rows, columns,
+                                    block.keys.n, range.low, range.lowSlope,
+                                    range.high, range.highSlope});
   };
   // A packed panel is padded to whole vectors; V itself is not.
   bool inPlace = atom.readsValues(b, spec.v);
-  Value columns = inPlace ? valueDim : s.valuePanelStride;
+  Value columns = inPlace ? block.columns : s.valuePanelStride;
   Value done = b.mul(b.div(columns, widest * b.lanes), widest * b.lanes);
   call(widest, /*masked=*/false, zero, done);
   for (int64_t width = widest / 2; width; width /= 2) {
@@ -133,145 +273,100 @@ void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
     call(width, /*masked=*/false, done, here);
     done = b.add(done, here);
   }
-  if (inPlace && (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes))
+  if (inPlace && mayHaveRest())
     call(/*vectors=*/1, /*masked=*/true, done, b.sub(columns, done));
 }
 
-/// A hidden key has probability 0, but 0 times Inf or NaN would reach rows that
-/// do not see it: where some rows see a key and others not, and its values are
-/// not finite, only those are added that a row sees.
-void PrefillKernel::multiply(Value p, Value n, Value first, Value partial,
-                             Value out, ArrayRef<Value> evidence) {
-  auto tiles = [&] {
-    if (atom.usesTiles)
-      multiplyByTiles(p, n, first, out, /*finite=*/false);
-    else
-      multiplyTiles(p, n, first, out);
-  };
-  if (!spec.hasPartialTiles() && !spec.addsBias())
-    return tiles();
-  Value suspects = n;
-  if (!spec.addsBias())
-    suspects = b.select(partial, n, b.index(0));
-  Value suspect = hasNonFinite(suspects, first);
-  auto carefully = [&] {
-    if (atom.usesTiles)
-      multiplyTilesCarefully(p, n, first, out, evidence);
-    else
-      multiplyCarefully(p, n, first, out, evidence);
-  };
-  b.ifElse(suspect, carefully, tiles);
-}
-
-/// Whether a value of `n` keys from `first` on is Inf or NaN.
-Value PrefillKernel::hasNonFinite(Value n, Value first) {
-  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
-  Value rest = b.sub(valueDim, whole);
-  Value mask = b.firstLanes(rest);
-  Value stride = v.stride(spec.v, 2);
-  auto row = [&](Value key) {
-    return b.at(valueBase, spec.v.element, b.mul(b.add(first, key), stride));
-  };
-  auto add = [&](Value key, Value c, Value mask, Value count, Value sum) {
-    return b.fma(loadValues(row(key), c, mask, count), b.zero(), sum);
-  };
-  Value found =
-      b.loop(b.index(0), n, 1, b.zero(), [&](Value key, ValueRange carried) {
-        return b.loop(b.index(0), whole, b.lanes, carried,
-                      [&](Value c, ValueRange carried) {
-                        return SmallVector<Value>{
-                            add(key, c, Value(), b.index(b.lanes), carried[0])};
-                      });
-      })[0];
-  if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes) {
-    Value keysWithRest = b.select(b.less(b.index(0), rest), n, b.index(0));
-    found = b.loop(
-        b.index(0), keysWithRest, 1, found, [&](Value key, ValueRange carried) {
-          return SmallVector<Value>{add(key, whole, mask, rest, carried[0])};
-        })[0];
+/// Whether the exponentials at `exponentials` give `key` weight in a row.
+Value PrefillValues::givesWeight(Value exponentials, Value row, Value key) {
+  if (atom.usesTiles) {
+    Type i16 = b.getI16Type();
+    Value pair = b.add(b.mul(b.div(key, 2), schedule.getQBlockSize()), row);
+    Value bits = b.load(i16, exponentials, i16,
+                        b.add(b.mul(pair, 2), b.rem(key, b.index(2))));
+    Value hidden = arith::ConstantOp::create(b, b.getI16IntegerAttr(0));
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::ne, bits, hidden);
   }
-  Value sum = b.sum(found);
-  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
+  Value at = b.add(b.mul(key, schedule.getQBlockSize()), row);
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                               b.load(b.f32, exponentials, at),
+                               emitConstant(b, b.f32, 0.0f));
 }
 
-Value PrefillKernel::loadValues(Value row, Value c, Value mask, Value count) {
-  if (spec.v.hasUnitColumns())
-    return b.loadWide(row, spec.v.element, c, mask);
-  Value stride = v.stride(spec.v, 3);
-  return b.loadStrided(row, spec.v.element, b.mul(c, stride), stride, count);
-}
-
-Value PrefillKernel::isVisible(ArrayRef<Value> evidence, Value row, Value key) {
-  auto isSeenBy = [&](Value exponentials) -> Value {
-    if (atom.usesTiles) {
-      Type i16 = b.getI16Type();
-      Value pair = b.add(b.mul(b.div(key, 2), schedule.getQBlockSize()), row);
-      Value bits = b.load(i16, exponentials, i16,
-                          b.add(b.mul(pair, 2), b.rem(key, b.index(2))));
-      Value hidden = arith::ConstantOp::create(b, b.getI16IntegerAttr(0));
-      return arith::CmpIOp::create(b, arith::CmpIPredicate::ne, bits, hidden);
-    }
-    Value at = b.add(b.mul(key, schedule.getQBlockSize()), row);
-    return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
-                                 b.load(b.f32, exponentials, at),
-                                 emitConstant(b, b.f32, 0.0f));
-  };
-  Value seen = isSeenBy(evidence.front());
-  for (Value other : evidence.drop_front())
-    seen = arith::OrIOp::create(b, seen, isSeenBy(other));
+Value PrefillValues::isVisible(const ValueProduct &product, Value row,
+                               Value key) {
+  Value seen = givesWeight(product.evidence.front(), row, key);
+  for (Value other : ArrayRef<Value>(product.evidence).drop_front())
+    seen = arith::OrIOp::create(b, seen, givesWeight(other, row, key));
   return seen;
+}
+
+/// `sum` and the products of a pack of keys, of which those count that the row
+/// sees.
+Value PrefillValues::addVisiblePack(const ValueBlock &block,
+                                    const ValueProduct &product, Value row,
+                                    Value key, const ColumnVector &columns,
+                                    Value sum) {
+  const int64_t rowsOfBlock = schedule.getQBlockSize();
+  Value n = block.keys.n, any;
+  SmallVector<Value> parts;
+  for (int64_t i = 0; i < atom.pack; ++i) {
+    // What lies beyond the last key is that one again, hidden.
+    Value at = i ? b.min(b.add(key, i), b.add(n, -1)) : key;
+    Value sees = isVisible(product, row, at);
+    if (i)
+      sees = b.both(b.less(b.add(key, i), n), sees);
+    any = any ? Value(arith::OrIOp::create(b, any, sees)) : sees;
+    Value from = getRow(block, at);
+    parts.push_back(b.select(sees, loadValues(from, columns), b.zero()));
+  }
+  Value pack = b.div(key, atom.pack);
+  Value weight = b.splat(
+      atom.loadScalar(b, product.p, b.add(b.mul(pack, rowsOfBlock), row)));
+  return b.select(
+      any, atom.multiplyAdd(b, weight, atom.makePack(b, parts), sum), sum);
 }
 
 /// Adds only keys that a row sees: those of which an exponential is not 0. Each
 /// pack of keys is one multiply-add, and the sum of the KV block is added to
 /// the output, as in the tiles, so that a row that sees no such value is the
 /// same number for number.
-void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
-                                      ArrayRef<Value> evidence) {
-  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
-  Value rest = b.sub(valueDim, whole);
-  Value mask = b.firstLanes(rest);
-  const int64_t rowsOfBlock = schedule.getQBlockSize();
-  b.loop(rows, [&](Value row) {
-    Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
-    auto addPack = [&](Value key, Value c, Value mask, Value count, Value sum) {
-      SmallVector<Value> visible, parts;
-      Value any;
-      for (int64_t i = 0; i < atom.pack; ++i) {
-        // What lies beyond the last key is that one again, hidden.
-        Value at = i ? b.min(b.add(key, i), b.add(n, -1)) : key;
-        Value sees = isVisible(evidence, row, at);
-        if (i)
-          sees = b.both(b.less(b.add(key, i), n), sees);
-        any = any ? Value(arith::OrIOp::create(b, any, sees)) : sees;
-        Value from = b.at(valueBase, spec.v.element,
-                          b.mul(b.add(first, at), v.stride(spec.v, 2)));
-        parts.push_back(
-            b.select(sees, loadValues(from, c, mask, count), b.zero()));
-      }
-      Value pack = b.div(key, atom.pack);
-      Value weight =
-          b.splat(atom.loadScalar(b, p, b.add(b.mul(pack, rowsOfBlock), row)));
-      return b.select(
-          any, atom.multiplyAdd(b, weight, atom.makePack(b, parts), sum), sum);
-    };
-    auto add = [&](Value c, Value mask, Value count) {
-      Value sum = b.loop(b.index(0), n, atom.pack, b.zero(),
-                         [&](Value key, ValueRange carried) {
-                           return SmallVector<Value>{
-                               addPack(key, c, mask, count, carried[0])};
-                         })[0];
-      b.addTo(to, c, sum);
-    };
-    b.loop(b.index(0), whole, b.lanes,
-           [&](Value c) { add(c, Value(), b.index(b.lanes)); });
-    if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes)
-      b.ifThen(b.less(b.index(0), rest), [&] { add(whole, mask, rest); });
+void PrefillValues::multiplyRegistersCarefully(const PrefillItem &item,
+                                               const PrefillLayout &s,
+                                               const ValueBlock &block,
+                                               const ValueProduct &product) {
+  Columns columns = cutColumns(block.columns);
+  b.loop(item.rows, [&](Value row) {
+    Value to = b.at(product.out, b.f32, b.mul(row, s.valuePanelStride));
+    forColumns(columns, [&](const ColumnVector &c) {
+      auto add = [&](Value key, ValueRange sum) {
+        return SmallVector<Value>{
+            addVisiblePack(block, product, row, key, c, sum[0])};
+      };
+      Value sum = b.loop(b.index(0), block.keys.n, atom.pack, b.zero(), add)[0];
+      b.addTo(to, c.first, sum);
+    });
   });
 }
 
-void PrefillKernel::finishOnline() {
-  b.loop(rows, [&](Value row) {
+//===----------------------------------------------------------------------===//
+// After the keys
+//===----------------------------------------------------------------------===//
+
+void PrefillValues::finishSums(const PrefillItem &item,
+                               const PrefillLayout &s) {
+  for (int map : {0, 1})
+    scoring.forEachVector(item, [&](Value lane) {
+      Value sum = b.load(b.vector, s.sums[map], lane);
+      Value numerator = map ? b.load(b.vector, s.lambda, lane) : b.splat(1.0f);
+      PolynomialMath math = scoring.lanes();
+      b.store(emitPerSum(math, numerator, sum), s.sums[map], lane);
+    });
+}
+
+void PrefillValues::finishOnline(const PrefillItem &item,
+                                 const PrefillLayout &s) {
+  b.loop(item.rows, [&](Value row) {
     Value weight1 = b.splat(b.load(b.f32, s.sums[0], row));
     Value weight2 = b.splat(b.load(b.f32, s.sums[1], row));
     Value offset = b.mul(row, s.valuePanelStride);
@@ -285,9 +380,11 @@ void PrefillKernel::finishOnline() {
   });
 }
 
-void PrefillKernel::finishRows() {
-  b.loop(rows, [&](Value row) {
+void PrefillValues::finishRows(const PrefillItem &item,
+                               const PrefillLayout &s) {
+  b.loop(item.rows, [&](Value row) {
     Value x = b.at(s.output[0], b.f32, b.mul(row, s.valuePanelStride));
-    emitFinishRow(v, x, batch, heads.signal, b.add(firstRow, row));
+    emitFinishRow(v, x, item.batch, item.heads.signal,
+                  b.add(item.firstRow, row));
   });
 }

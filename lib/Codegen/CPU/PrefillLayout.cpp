@@ -1,0 +1,173 @@
+//===- PrefillLayout.cpp - scratch of a block of queries ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "PrefillLayout.h"
+
+#include "MicroKernels.h"
+#include "TileBuilder.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+Value ScratchParts::take(Value count) {
+  Value part = base ? b.at(base, b.f32, end) : Value();
+  end = b.add(end, b.roundUp(count, 16));
+  return part;
+}
+
+KeyPaths mlir::diffattn::getKeyPaths(const AttentionSpec &spec) {
+  if (!spec.keys.isStatic())
+    return {};
+  bool shared = spec.keys.value <= spec.prefill.getTwoPassKeys();
+  return {shared, !shared};
+}
+
+bool mlir::diffattn::readsKeyTiles(const AttentionSpec &spec) {
+  return spec.headDim.isStatic() && spec.headDim.value % kTileDepth == 0;
+}
+
+/// Scores beyond the last one that a product tile may read.
+static int64_t getOverrun(const AttentionSpec &spec) {
+  return 2 * spec.prefill.getPv().height;
+}
+
+LaneParts mlir::diffattn::takeLaneParts(ScratchParts &parts,
+                                        const AttentionSpec &spec,
+                                        Value headDim) {
+  KernelBuilder &b = parts.b;
+  const int64_t rows = spec.prefill.getQBlockSize();
+  const ProductAtom &atom = spec.getAtom();
+  auto takeRow = [&] { return parts.take(b.index(rows)); };
+  LaneParts s;
+  Value packs = b.ceilDiv(headDim, atom.pack);
+  s.tileDepth = b.roundUp(headDim, kTileDepth);
+  if (atom.usesTiles)
+    packs = b.div(s.tileDepth, atom.pack);
+  for (Value &queries : s.queries)
+    queries = parts.take(b.mul(packs, rows));
+  for (int map : {0, 1}) {
+    s.maxima[map] = takeRow();
+    s.sums[map] = takeRow();
+    s.factors[map] = takeRow();
+  }
+  for (Value *part : {&s.newMaxima, &s.lambda, &s.lows, &s.highs})
+    *part = takeRow();
+  return s;
+}
+
+KeyParts mlir::diffattn::takeKeyParts(ScratchParts &parts,
+                                      const AttentionSpec &spec,
+                                      const LaneParts &lanes, Value headDim) {
+  KernelBuilder &b = parts.b;
+  const int64_t rows = spec.prefill.getQBlockSize(),
+                kvBlockSize = spec.prefill.getKvBlockSize();
+  const ProductAtom &atom = spec.getAtom();
+  KeyParts s;
+  if (spec.bias().present())
+    s.bias = parts.take(b.index(kvBlockSize * rows));
+  if (atom.usesTiles) {
+    // Numbers of 16 bits: two in the place of one f32.
+    int64_t keyRows = readsKeyTiles(spec) ? kTileRows : kvBlockSize;
+    s.keyPanel = parts.take(b.mul(lanes.tileDepth, keyRows / 2));
+  } else if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
+    s.keyPanel = parts.take(b.mul(headDim, kvBlockSize));
+  // Of the operands' type, which may take less than f32 does.
+  if (spec.isPaged())
+    s.pagedKeys = parts.take(b.mul(headDim, kvBlockSize));
+  return s;
+}
+
+/// Keys that a plane of scores has room for.
+static Value getPlaneKeys(KernelBuilder &b, const AttentionSpec &spec,
+                          Value keys) {
+  KeyPaths paths = getKeyPaths(spec);
+  CpuPrefillAttr schedule = spec.prefill;
+  if (!paths.shared)
+    keys = b.index(schedule.getKvBlockSize());
+  else if (paths.online)
+    keys = b.select(b.less(b.index(schedule.getTwoPassKeys()), keys),
+                    b.index(schedule.getKvBlockSize()), keys);
+  return b.add(keys, scorePlanePadding(schedule));
+}
+
+ScoreParts mlir::diffattn::takeScoreParts(ScratchParts &parts,
+                                          const AttentionSpec &spec,
+                                          Value keys) {
+  KernelBuilder &b = parts.b;
+  const int64_t rows = spec.prefill.getQBlockSize(),
+                kvBlockSize = spec.prefill.getKvBlockSize();
+  // KV blocks: those of three ranges of keys, each of which may end with a
+  // short one.
+  Value kvBlocks = b.add(b.ceilDiv(keys, kvBlockSize), 3);
+  ScoreParts s;
+  for (auto [which, part] : llvm::zip_equal(kMaskOperands, s.integers))
+    if (spec.hasIntegers(which, AxisRole::Query))
+      part = parts.take(b.index(2 * rows));
+  if (spec.scores.hasTileMasks() || spec.bias().present())
+    s.relations = parts.take(kvBlocks);
+  Value planeKeys = getPlaneKeys(b, spec, keys);
+  // Scores come in whole tiles, and exponentials two in the place of an f32.
+  if (spec.getAtom().usesTiles) {
+    s.rawScores = parts.take(b.index(kvBlockSize * rows));
+    planeKeys = b.ceilDiv(planeKeys, 2);
+  }
+  for (int map : {0, 1}) {
+    if (getKeyPaths(spec).shared)
+      s.history[map] = parts.take(b.mul(kvBlocks, rows));
+    s.scores[map] = parts.take(b.add(b.mul(planeKeys, rows), getOverrun(spec)));
+  }
+  return s;
+}
+
+OutputParts mlir::diffattn::takeOutputParts(ScratchParts &parts,
+                                            const AttentionSpec &spec,
+                                            Value valueDim) {
+  KernelBuilder &b = parts.b;
+  CpuPrefillAttr schedule = spec.prefill;
+  OutputParts s;
+  s.valuePanelStride = b.roundUp(valueDim, b.lanes);
+  Value panel = b.mul(s.valuePanelStride, productPanelRows(schedule));
+  s.output[0] = parts.take(panel);
+  if (getKeyPaths(spec).online)
+    s.output[1] = parts.take(panel);
+  s.probabilities = parts.take(b.index(
+      schedule.getKvBlockSize() * schedule.getQBlockSize() + getOverrun(spec)));
+  return s;
+}
+
+ValueParts mlir::diffattn::takeValueParts(ScratchParts &parts,
+                                          const AttentionSpec &spec,
+                                          const OutputParts &output,
+                                          Value valueDim) {
+  KernelBuilder &b = parts.b;
+  const int64_t kvBlockSize = spec.prefill.getKvBlockSize();
+  ValueParts s;
+  if (spec.isPaged())
+    s.pagedValues = parts.take(b.mul(valueDim, kvBlockSize));
+  if (!spec.getAtom().readsValues(b, spec.v))
+    s.valuePanel = parts.take(b.mul(output.valuePanelStride, kvBlockSize));
+  return s;
+}
+
+PrefillLayout mlir::diffattn::layOutPrefill(ScratchParts &parts,
+                                            const AttentionSpec &spec,
+                                            const ScoringSizes &sizes,
+                                            Value valueDim) {
+  LaneParts lanes = takeLaneParts(parts, spec, sizes.headDim);
+  OutputParts output = takeOutputParts(parts, spec, valueDim);
+  KeyParts keys = takeKeyParts(parts, spec, lanes, sizes.headDim);
+  ValueParts values = takeValueParts(parts, spec, output, valueDim);
+  ScoreParts scores = takeScoreParts(parts, spec, sizes.keys);
+  return {{lanes, keys, scores}, {output, values}};
+}
+
+Value mlir::diffattn::emitPrefillScratch(KernelBuilder &b,
+                                         const AttentionSpec &spec, Value keys,
+                                         Value headDim, Value valueDim) {
+  ScratchParts parts(b, /*base=*/Value());
+  layOutPrefill(parts, spec, {headDim, keys}, valueDim);
+  return b.mul(parts.getTotal(), 4);
+}

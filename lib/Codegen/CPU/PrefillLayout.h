@@ -1,0 +1,137 @@
+//===- PrefillLayout.h - scratch of a block of queries ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Addresses of the parts of a thread's scratch, each a number of f32 long. Each
+// struct is complete when returned.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_PREFILLLAYOUT_H
+#define DIFFATTN_LIB_CODEGEN_CPU_PREFILLLAYOUT_H
+
+#include "PrefillItem.h"
+
+namespace mlir::diffattn {
+
+/// Memory that is handed out in parts, each of which begins on a cache line.
+class ScratchParts {
+public:
+  /// Without `base`, parts are null, and only their total counts.
+  ScratchParts(KernelBuilder &b, Value base)
+      : b(b), base(base), end(b.index(0)) {}
+
+  /// The address of the next `count` f32.
+  Value take(Value count);
+  /// The f32 that were handed out so far.
+  Value getTotal() const { return end; }
+
+  KernelBuilder &b;
+
+private:
+  Value base, end;
+};
+
+/// The loops over the keys that are emitted: one of the two where the number of
+/// keys is known, else both.
+struct KeyPaths {
+  bool shared = true, online = true;
+};
+
+KeyPaths getKeyPaths(const AttentionSpec &spec);
+
+/// Whether matrix tiles read keys where they lie, but for the last ones.
+bool readsKeyTiles(const AttentionSpec &spec);
+
+/// Parts with something for each lane of the block of queries.
+struct LaneParts {
+  /// Queries as the product reads them, by tiles `tileDepth` columns of each.
+  Value queries[2], tileDepth;
+  /// Running maxima and sums; what the sums so far were last multiplied with.
+  Value maxima[2], sums[2], factors[2];
+  /// The maxima with those of the KV block that is scored.
+  Value newMaxima;
+  Value lambda;
+  /// The range of keys that a query sees, i32.
+  Value lows, highs;
+};
+
+LaneParts takeLaneParts(ScratchParts &parts, const AttentionSpec &spec,
+                        Value headDim);
+
+/// Parts for one KV block of keys.
+struct KeyParts {
+  /// [key][lane] of the bias; null without one.
+  Value bias;
+  /// Rows of keys that the product does not read where they lie; null where it
+  /// reads all there.
+  Value keyPanel;
+  /// Rows of keys of one map out of their pages; null where there are none.
+  Value pagedKeys;
+};
+
+KeyParts takeKeyParts(ScratchParts &parts, const AttentionSpec &spec,
+                      const LaneParts &lanes, Value headDim);
+
+/// Parts for the scores of all KV blocks.
+struct ScoreParts {
+  /// [lane] of masks' operands with an integer for each query, i64.
+  Value integers[std::size(kMaskOperands)];
+  /// [KV block] how it stands to the block of queries (BlockRelation), i32;
+  /// null where all stand alike.
+  Value relations;
+  /// By tiles, f32 scores of one KV block and map. `scores` then holds nothing
+  /// but exponentials, in pairs.
+  Value rawScores;
+  /// [KV block][lane] the maximum that its exponentials are relative to; null
+  /// where all paths are online.
+  Value history[2];
+  /// [key][lane]
+  Value scores[2];
+};
+
+ScoreParts takeScoreParts(ScratchParts &parts, const AttentionSpec &spec,
+                          Value keys);
+
+/// The scratch of `PrefillScoring`.
+struct ScoringLayout : LaneParts, KeyParts, ScoreParts {};
+
+/// Parts for the output.
+struct OutputParts {
+  /// f32 between rows of `output` and of `valuePanel`.
+  Value valuePanelStride;
+  /// [row][column]; the second only for online paths.
+  Value output[2];
+  /// P = A1 - lambda * A2 of a KV block, as the product with V reads it.
+  Value probabilities;
+};
+
+OutputParts takeOutputParts(ScratchParts &parts, const AttentionSpec &spec,
+                            Value valueDim);
+
+/// Parts for one KV block of values.
+struct ValueParts {
+  /// Rows of values out of their pages; null where there are none.
+  Value pagedValues;
+  /// Rows of values that the product does not read where they lie; null where
+  /// it reads all there.
+  Value valuePanel;
+};
+
+ValueParts takeValueParts(ScratchParts &parts, const AttentionSpec &spec,
+                          const OutputParts &output, Value valueDim);
+
+/// The scratch of `PrefillValues`, beside that of scoring.
+struct ValuesLayout : OutputParts, ValueParts {};
+
+/// The scratch of one work item of attention.
+struct PrefillLayout : ScoringLayout, ValuesLayout {};
+
+PrefillLayout layOutPrefill(ScratchParts &parts, const AttentionSpec &spec,
+                            const ScoringSizes &sizes, Value valueDim);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_PREFILLLAYOUT_H

@@ -1,0 +1,165 @@
+//===- PrefillScoring.h - scores of a block of queries ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The softmax of both maps for a block of queries: everything up to the weights
+// of keys, and nothing of what they are weights for. Queries are lanes of
+// vectors, so softmax needs no horizontal step.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_PREFILLSCORING_H
+#define DIFFATTN_LIB_CODEGEN_CPU_PREFILLSCORING_H
+
+#include "BiasScan.h"
+#include "MicroKernels.h"
+#include "PrefillLayout.h"
+
+#include "DiffAttn/Semantics/Activations.h"
+
+namespace mlir::diffattn {
+
+/// The keys that a block of queries sees, in three ranges: `whole`, which every
+/// query sees, and those of `seen` before and after it. Each range is cut into
+/// KV blocks, `blocks` in all.
+struct KeyPartition {
+  KeyRange seen, whole;
+  Value blocksBefore, blocksWhole, blocks;
+};
+
+/// Scores of one map and KV block, [key][lane], and where their exponentials
+/// go: to the same place but by tiles.
+struct MapScores {
+  int map;
+  Value scores, weights;
+};
+
+/// Row r of the block takes keys from low + r * lowSlope up to high + r *
+/// highSlope, of those of a KV block.
+struct RowRange {
+  Value low, lowSlope, high, highSlope;
+};
+
+/// Emits phases of scoring. Each reads the item and its scratch, which stay as
+/// they are, and returns what later phases need of it.
+class PrefillScoring {
+public:
+  /// `masks`: those of the item's batch.
+  PrefillScoring(KernelValues &v, ModuleOp module, KernelMasks &masks)
+      : b(v.b), spec(v.spec), schedule(spec.prefill), atom(spec.getAtom()),
+        v(v), module(module), masks(masks) {}
+
+  // Before the keys: PrefillQueries.cpp.
+  void packQueries(const PrefillItem &item, const ScoringLayout &s);
+  void packLambda(const PrefillItem &item, const ScoringLayout &s);
+  /// Sets maxima and sums to those of no key.
+  void clear(const PrefillItem &item, const ScoringLayout &s);
+
+  // Ranges and blocks of keys: PrefillMasks.cpp.
+  KeyPartition cutKeys(const PrefillItem &item, const ScoringLayout &s);
+  /// Stores how each KV block stands to the block of queries.
+  void relateKvBlocks(const PrefillItem &item, const ScoringLayout &s,
+                      const KeyPartition &keys);
+  /// Runs `body` over the KV blocks of which a query may see a key.
+  void forKvBlocks(const ScoringLayout &s, const KeyPartition &keys,
+                   function_ref<void(Value number)> body);
+  KvBlock getKvBlock(const ScoringLayout &s, const KeyPartition &keys,
+                     Value number);
+  RowRange getRowRange(const PrefillItem &item, const KvBlock &kvBlock);
+
+  // One KV block: PrefillScores.cpp.
+  /// Scores and exponentials of both maps, with maxima, sums and history.
+  void scoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
+                    const KeyHeads &heads, const KeyPartition &keys,
+                    Value number);
+  /// The place of map `map` for the KV block that begins with key `position` of
+  /// those in scratch.
+  MapScores getMapScores(const ScoringLayout &s, int map, Value position);
+  /// Raw scores, and their maximum with `newMaxima`. `base`: row 0 of the head
+  /// of keys.
+  void scoreKeys(const PrefillItem &item, const ScoringLayout &s,
+                 const KvBlock &kvBlock, Value base, const MapScores &place);
+  /// Applies softcap, bias and masks to raw scores, and takes the maximum of
+  /// what is left.
+  void editScores(const PrefillItem &item, const ScoringLayout &s,
+                  const KvBlock &kvBlock, const MapScores &place);
+  /// Turns scores into exponentials relative to the new maxima, and adds them
+  /// to the sums. `edited`, i1: whether some scores are hidden.
+  void exponentiate(const PrefillItem &item, const ScoringLayout &s, Value n,
+                    const MapScores &place, Value edited);
+
+  /// exp(before - after), and 1 where they are equal.
+  Value emitDecay(Value before, Value after);
+  PolynomialMath lanes();
+
+  /// Runs `body` over the block's vectors of queries, as many at once as a
+  /// score tile takes.
+  void forVectors(const PrefillItem &item,
+                  function_ref<void(Value firstLane, int64_t vectors)> body);
+  void forEachVector(const PrefillItem &item,
+                     function_ref<void(Value firstLane)> body);
+
+  KernelBuilder &b;
+  const AttentionSpec &spec;
+  const CpuPrefillAttr schedule;
+  const ProductAtom &atom;
+  KernelValues &v;
+  const ModuleOp module;
+
+private:
+  /// The number of the last query in the block.
+  Value getLastLane(const PrefillItem &item) {
+    return b.sub(item.rows, b.index(1));
+  }
+  /// Runs `body` over the lanes of all vectors, with the row of the query that
+  /// each holds: lanes past `last` repeat its query.
+  void forEachLane(const PrefillItem &item, Value last,
+                   function_ref<void(Value lane, Value row)> body);
+  void packQueries(const PrefillItem &item, const ScoringLayout &s, int map,
+                   Value last);
+
+  TileKeys packKeyRanges(const PrefillItem &item, const ScoringLayout &s);
+  void packIntegers(const PrefillItem &item, const ScoringLayout &s);
+  KvBlock cutKvBlock(const KeyPartition &keys, Value number);
+  /// What the bias hides of a KV block from the block of queries.
+  BiasScan scanBias(const PrefillItem &item, const KvBlock &kvBlock);
+  void packBias(const PrefillItem &item, const ScoringLayout &s,
+                const KvBlock &kvBlock);
+
+  /// Where a KV block's scores begin, counted in keys.
+  Value getPosition(const PrefillItem &item, const KeyPartition &keys,
+                    const KvBlock &kvBlock);
+  /// Row 0 of the head of keys at `head`, whose rows of the KV block are copied
+  /// if they are in pages.
+  Value getKeyBase(const PrefillItem &item, const ScoringLayout &s, int map,
+                   Value head, const KvBlock &kvBlock);
+  /// Row `kvBlock.first` of the keys, as the product reads it, and the stride
+  /// of rows.
+  std::pair<Value, Value> getKeyRows(const PrefillItem &item,
+                                     const ScoringLayout &s, int map,
+                                     Value base, const KvBlock &kvBlock);
+  /// The operand of a mask at `key` and the queries from `lane` on, whose
+  /// scores begin at `position`.
+  Value loadMaskLanes(const PrefillItem &item, const ScoringLayout &s,
+                      MaskOperand operand, Value key, Value lane,
+                      Value position);
+  Value transformScore(Value score);
+  void moveSums(const PrefillItem &item, const ScoringLayout &s, int map);
+  void callExponentials(const PrefillItem &item, const ScoringLayout &s,
+                        Value n, const MapScores &place, bool masked);
+
+  // Scores by matrix tiles: PrefillTileScores.cpp.
+  const SpecOperand &getKeys(int map) const { return map ? spec.k2 : spec.k1; }
+  void packKeyTiles(const PrefillItem &item, const ScoringLayout &s, int map,
+                    Value base, Value first, Value count);
+  void scoreTiles(const PrefillItem &item, const ScoringLayout &s,
+                  const KvBlock &kvBlock, Value base, const MapScores &place);
+
+  KernelMasks &masks;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_PREFILLSCORING_H
