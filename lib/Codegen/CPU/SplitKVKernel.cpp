@@ -5,142 +5,27 @@
 //
 //===----------------------------------------------------------------------===//
 #include "SplitKVKernel.h"
-#include "TileBuilder.h"
 
-#include "DiffAttn/Semantics/Activations.h"
+#include "SplitKVRows.h"
 
 #include <numeric>
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static CallSizes readSizes(KernelValues v) {
-  const AttentionSpec &spec = v.spec;
-  CallSizes sizes;
-  sizes.batch = v.size(spec.batch);
-  sizes.signalHeads = v.size(spec.signalHeads);
-  sizes.noiseHeads = v.size(spec.noiseHeads);
-  sizes.key1Heads = v.size(spec.key1Heads);
-  sizes.key2Heads = v.size(spec.key2Heads);
-  sizes.valueHeads = v.size(spec.valueHeads);
-  sizes.queries = v.size(spec.queries);
-  sizes.keys = v.size(spec.keys);
-  sizes.headDim = v.size(spec.headDim);
-  sizes.valueDim = v.size(spec.valueDim);
-  return sizes;
-}
-
 SplitKVKernel::SplitKVKernel(KernelBuilder &b, ModuleOp module,
                              const AttentionSpec &spec, const CallSizes &sizes,
                              Value context)
-    : b(b), module(module), spec(spec), schedule(spec.splitKV),
-      atom(spec.getAtom()), valueAtom(atom.usesTiles ? getFmaF32() : atom),
+    : SplitKVCall(b, spec, sizes, context), module(module), context(context),
+      valueAtom(atom.usesTiles ? getFmaF32() : atom),
       // Parts of sums must be pairs of vectors, too.
       pairsValues(readsPairs(spec.v, valueAtom) &&
-                  getOutputVectors(schedule.getPvRows()) > 1),
-      v(b, spec, context), sizes(sizes), context(context) {
-  groups = getGroups();
-  groupRows[0] = b.mul(groups.signal, sizes.queries);
-  groupRows[1] = b.mul(groups.noise, sizes.queries);
-  queryStride = b.roundUp(sizes.headDim, b.lanes);
-  // A width that is not known has a last step of masked keys, perhaps of none:
-  // the query must be 0 there, not what lay in memory.
-  if (!spec.headDim.isStatic())
-    queryStride = b.add(queryStride, b.lanes);
-  paddedValueDim = b.roundUp(sizes.valueDim, b.lanes);
-  blocks = b.ceilDiv(sizes.keys, schedule.getKvSplitSize());
-  paddedBlocks = b.roundUp(blocks, b.lanes);
-  m = layOutMemory(context
-                       ? b.load(b.pointer, context, b.i64, b.index(spec.slots))
-                       : Value());
-  s = layOutScratch(Value());
-}
+                  getOutputVectors(schedule.getPvRows()) > 1) {}
 
 bool SplitKVKernel::readsPairs(const SpecOperand &operand,
                                const ProductAtom &of) const {
   return &of == &getFmaF32() && operand.element.isBF16() &&
          (operand.hasUnitColumns() || spec.isPaged());
-}
-
-HeadGroups SplitKVKernel::getGroups() {
-  // The signal heads of one head of each operand; groups must be made of whole
-  // ones. (A noise head's lie within those of its head of K2.)
-  Value all = sizes.signalHeads, size = b.index(1);
-  Value parts[] = {b.div(all, sizes.key1Heads), b.div(all, sizes.key2Heads),
-                   b.div(all, sizes.valueHeads)};
-  for (Value part : parts)
-    size = b.max(size, part);
-  Value most = size;
-  for (Value part : parts)
-    size = b.select(b.equal(b.rem(most, part), b.index(0)), size, all);
-  HeadGroups result;
-  result.groups = b.div(all, size);
-  result.signal = size;
-  result.noise = b.div(sizes.noiseHeads, result.groups);
-  result.key1 = b.div(sizes.key1Heads, result.groups);
-  result.key2 = b.div(sizes.key2Heads, result.groups);
-  result.value = b.div(sizes.valueHeads, result.groups);
-  return result;
-}
-
-/// Lays parts one after another, each on a cache line.
-static auto partTaker(KernelBuilder &b, Value base, Value &at) {
-  at = b.index(0);
-  return [&b, base, &at](Value count) {
-    Value part = base ? b.at(base, b.f32, at) : Value();
-    at = b.add(at, b.roundUp(count, 16));
-    return part;
-  };
-}
-
-SplitKVMemory SplitKVKernel::layOutMemory(Value base) {
-  SplitKVMemory m;
-  auto take = partTaker(b, base, m.total);
-  Value rows[] = {b.mul(sizes.signalHeads, sizes.queries),
-                  b.mul(sizes.noiseHeads, sizes.queries)};
-  for (int map : {0, 1}) {
-    Value count = b.mul(b.mul(sizes.batch, rows[map]), paddedBlocks);
-    m.maxima[map] = take(count);
-    m.sums[map] = take(count);
-  }
-  m.factors = take(b.mul(b.mul(b.mul(sizes.batch, rows[0]), paddedBlocks), 2));
-  Value items = getItems();
-  Value both = b.add(groupRows[0], groupRows[1]);
-  m.scores = take(b.mul(b.mul(items, both), schedule.getKvSplitSize()));
-  m.outputs = take(b.mul(b.mul(items, groupRows[0]), paddedValueDim));
-  return m;
-}
-
-SplitKVScratch SplitKVKernel::layOutScratch(Value base) {
-  SplitKVScratch s;
-  {
-    auto take = partTaker(b, base, s.scores);
-    if (atom.usesTiles) {
-      Value pairs = b.div(b.roundUp(sizes.headDim, kTileDepth), 2);
-      s.queries = take(b.mul(pairs, kTileLanes));
-      s.keyPanel = take(b.mul(pairs, kTileRows));
-      s.tileSums = take(b.index(schedule.getKvSplitSize() * kTileLanes));
-    } else {
-      s.queries = take(b.mul(queryStride, schedule.getQkRows()));
-      s.keyPanel = take(b.mul(queryStride, b.lanes));
-    }
-  }
-  auto take = partTaker(b, base, s.values);
-  s.weights = take(b.mul(groupRows[0], schedule.getKvSplitSize()));
-  s.outputs = take(b.mul(groupRows[0], paddedValueDim));
-  s.valuePanel = take(b.mul(paddedValueDim, schedule.getPvKeys()));
-  return s;
-}
-
-SplitKVSizes SplitKVKernel::getSizes() {
-  SplitKVSizes result;
-  result.items = getItems();
-  result.rows = b.mul(b.mul(sizes.batch, sizes.signalHeads), sizes.queries);
-  result.stateBytes = b.mul(m.total, 4);
-  result.scoresScratch = b.mul(s.scores, 4);
-  result.valuesScratch = b.mul(s.values, 4);
-  result.rowScratch = b.mul(paddedValueDim, 4);
-  return result;
 }
 
 void SplitKVKernel::forBlocks(Value total, int64_t largest,
@@ -154,19 +39,6 @@ void SplitKVKernel::forBlocks(Value total, int64_t largest,
     b.loop(done, end, count, [&](Value first) { body(first, count); });
     done = end;
   }
-}
-
-SplitKVKernel::Map SplitKVKernel::getMap(int number) {
-  const bool second = number == 1;
-  return {{second ? &spec.q2 : &spec.q1, v},
-          {second ? &spec.k2 : &spec.k1, v},
-          second ? sizes.noiseHeads : sizes.signalHeads,
-          second ? groups.noise : groups.signal,
-          second ? groups.key2 : groups.key1,
-          groupRows[number],
-          second ? groupRows[0] : b.index(0),
-          m.maxima[number],
-          m.sums[number]};
 }
 
 /// Of two operands with the same strides, or as many slots for them.
@@ -213,18 +85,6 @@ SplitKVKernel::Map SplitKVKernel::getEitherMap(Value isSecond) {
           pick(maps[0].sums, maps[1].sums)};
 }
 
-Value SplitKVKernel::getHeader(Value part, const Map &map, Value head,
-                               Value query) {
-  Value number = row(b.add(b.mul(batch, map.allHeads), head), query);
-  return b.at(part, b.f32, b.mul(number, paddedBlocks));
-}
-
-Value SplitKVKernel::getFactors(int map, Value head, Value query) {
-  Value number = row(b.add(b.mul(batch, sizes.signalHeads), head), query);
-  number = b.add(b.mul(number, 2), map);
-  return b.at(m.factors, b.f32, b.mul(number, paddedBlocks));
-}
-
 Value SplitKVKernel::getScores(const Map &map, Value row) {
   Value number = b.mul(item, b.add(groupRows[0], groupRows[1]));
   number = b.add(number, map.rowsBefore);
@@ -237,11 +97,6 @@ Value SplitKVKernel::getPosition(const Map &map, Value key, int64_t step) {
     return b.mul(key, map.rows);
   Value lane = b.rem(key, b.index(b.lanes));
   return b.add(b.mul(b.sub(key, lane), map.rows), lane);
-}
-
-Value SplitKVKernel::getOutput(Value item, Value row) {
-  Value number = b.add(b.mul(item, groupRows[0]), row);
-  return b.at(m.outputs, b.f32, b.mul(number, paddedValueDim));
 }
 
 Value SplitKVKernel::getSums(Value row) {
@@ -277,12 +132,6 @@ KeyRange SplitKVKernel::getSeenKeys(Value query) {
   // Without a window, a row sees every key before its last.
   Value low = spec.scores.reach.left ? clamp(range.low) : b.index(0);
   return {low, clamp(range.high)};
-}
-
-PolynomialMath SplitKVKernel::lanes(int degree) {
-  std::optional<float> factor = spec.exponentFactor();
-  return PolynomialMath(b, b.vector, degree,
-                        factor ? b.splat(*factor) : Value());
 }
 
 void SplitKVKernel::beginItem(Value index, bool isOfValues) {
@@ -372,9 +221,9 @@ void SplitKVKernel::emitScores(std::optional<int> number, Value index,
           Value head = b.add(b.mul(group, map.heads), i);
           b.loop(sizes.queries, [&](Value query) {
             b.store(emitConstant(b, b.f32, -std::numeric_limits<float>::max()),
-                    getHeader(map.maxima, map, head, query), block);
+                    getHeader(map.maxima, map, batch, head, query), block);
             b.store(emitConstant(b, b.f32, 0.0f),
-                    getHeader(map.sums, map, head, query), block);
+                    getHeader(map.sums, map, batch, head, query), block);
           });
         });
       });
@@ -398,12 +247,12 @@ void SplitKVKernel::emitValues(Value index, Value scratch) {
   });
 }
 
-/// K2 is read after K1, not in turn with it, so that a thread reads on where it
-/// stopped. Where both are the same, both maps take a block while it is in the
-/// cache.
-void SplitKVKernel::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
-                               Value scratch) {
-  Value items = getItems();
+/// Calls the functions of both maps for item `args[1]`. K2 is read after K1,
+/// not in turn with it, so that a thread reads on where it stopped. Where both
+/// are the same, both maps take a block while it is in the cache.
+static void callScores(KernelBuilder &b, const AttentionSpec &spec, Value items,
+                       ArrayRef<LLVM::LLVMFuncOp> maps, ValueRange args) {
+  Value context = args[0], index = args[1], scratch = args[2];
   auto address = [&](const SpecOperand &keys) {
     return b.load(b.i64, context, b.i64, b.index(keys.slot));
   };
@@ -425,21 +274,20 @@ SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
                                                    StringRef name,
                                                    const AttentionSpec &spec) {
   SmallVector<Type> arguments = {b.pointer, b.i64, b.pointer};
-  auto emit = [&](const Twine &suffix,
-                  function_ref<void(SplitKVKernel &, Value, Value)> body) {
+  using Body = function_ref<void(const CallSizes &, ValueRange args)>;
+  auto emit = [&](const Twine &suffix, Body body) {
     return b.getOrEmitFunction(
         module, (name + suffix).str(), arguments, [&](ValueRange args) {
-          CallSizes sizes = readSizes(KernelValues(b, spec, args[0]));
-          SplitKVKernel kernel(b, module, spec, sizes, args[0]);
-          body(kernel, args[1], args[2]);
+          body(readCallSizes(KernelValues(b, spec, args[0])), args);
         });
   };
   SplitKVFunctions functions;
   // Registers are allocated for one map at a time.
   const bool alike = SplitKVKernel::readsMapsAlike(spec);
   auto emitScores = [&](const Twine &suffix, std::optional<int> map) {
-    return emit(suffix, [&](SplitKVKernel &kernel, Value index, Value scratch) {
-      kernel.emitScores(map, index, scratch);
+    return emit(suffix, [&](const CallSizes &sizes, ValueRange args) {
+      SplitKVKernel kernel(b, module, spec, sizes, args[0]);
+      kernel.emitScores(map, args[1], args[2]);
     });
   };
   LLVM::LLVMFuncOp maps[2];
@@ -447,21 +295,28 @@ SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
     maps[map] = alike ? emitScores("_scores_of_map", std::nullopt)
                       : emitScores("_scores" + Twine(map + 1), map);
   functions.scores =
-      emit("_scores", [&](SplitKVKernel &kernel, Value index, Value scratch) {
-        kernel.callScores(maps, index, scratch);
+      emit("_scores", [&](const CallSizes &sizes, ValueRange args) {
+        Value items = SplitKVCall(b, spec, sizes, args[0]).getItems();
+        callScores(b, spec, items, maps, args);
       });
-  functions.factors = emit("_factors", [](SplitKVKernel &kernel, Value i,
-                                          Value) { kernel.emitFactors(i); });
-  functions.values = emit("_values", [](SplitKVKernel &kernel, Value i,
-                                        Value s) { kernel.emitValues(i, s); });
-  functions.merge = emit("_merge", [](SplitKVKernel &kernel, Value i, Value s) {
-    kernel.emitMerge(i, s);
-  });
+  functions.factors =
+      emit("_factors", [&](const CallSizes &sizes, ValueRange args) {
+        SplitKVRows(b, spec, sizes, args[0]).emitFactors(args[1]);
+      });
+  functions.values =
+      emit("_values", [&](const CallSizes &sizes, ValueRange args) {
+        SplitKVKernel kernel(b, module, spec, sizes, args[0]);
+        kernel.emitValues(args[1], args[2]);
+      });
+  functions.merge =
+      emit("_merge", [&](const CallSizes &sizes, ValueRange args) {
+        SplitKVRows(b, spec, sizes, args[0]).emitMerge(args[1], args[2]);
+      });
   return functions;
 }
 
 SplitKVSizes mlir::diffattn::emitSplitKVSizes(KernelBuilder &b,
                                               const AttentionSpec &spec,
                                               const CallSizes &sizes) {
-  return SplitKVKernel(b, ModuleOp(), spec, sizes).getSizes();
+  return SplitKVCall(b, spec, sizes).getSizes();
 }

@@ -27,76 +27,25 @@
 #define DIFFATTN_LIB_CODEGEN_CPU_SPLITKVKERNEL_H
 
 #include "BiasScan.h"
-#include "KernelValues.h"
 #include "MicroKernels.h"
+#include "SplitKVCall.h"
 
 namespace mlir::diffattn {
 
-/// How many groups of heads there are, and the heads of each operand in one.
-struct HeadGroups {
-  Value groups, signal, noise, key1, key2, value;
-};
-
-/// Where the parts of a call's memory lie, in f32. A row is a query of a head
-/// (signal heads for map 1, noise heads for map 2).
-struct SplitKVMemory {
-  /// [row][block], blocks padded to whole vectors.
-  Value maxima[2], sums[2];
-  /// [row][map][block]
-  Value factors;
-  /// [item][map][vector of keys][row][lane]: scores, which become exponentials.
-  Value scores;
-  /// [item][row][column], columns padded to whole vectors.
-  Value outputs;
-  Value total;
-};
-
-/// A thread's scratch, in f32. That for scores and that for values use the same
-/// memory.
-struct SplitKVScratch {
-  Value queries, keyPanel, tileSums, scores;
-  Value weights, outputs, valuePanel, values;
-};
-
-class SplitKVKernel {
+/// Emits scores and values: the loops over blocks of keys.
+class SplitKVKernel : SplitKVCall {
 public:
-  /// In a loop's function, with its context; in the calling function, where
-  /// only sizes count, without.
   SplitKVKernel(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec,
-                const CallSizes &sizes, Value context = {});
+                const CallSizes &sizes, Value context);
 
   /// Whether the operands of both maps are read alike, so that one function can
   /// make the scores of either.
   static bool readsMapsAlike(const AttentionSpec &spec);
   /// `map`: the only map of this function, or none.
   void emitScores(std::optional<int> map, Value index, Value scratch);
-  void callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index, Value scratch);
-  void emitFactors(Value index);
   void emitValues(Value index, Value scratch);
-  void emitMerge(Value index, Value scratch);
-  SplitKVSizes getSizes();
 
 private:
-  /// An operand, and what its address and strides are read from.
-  struct Operand {
-    const SpecOperand *spec;
-    KernelValues values;
-
-    const SpecOperand *operator->() const { return spec; }
-    Value stride(int axis) { return values.stride(*spec, axis); }
-    Value head(Value batch, Value head) {
-      return values.head(*spec, batch, head);
-    }
-  };
-
-  /// One of the two maps: its queries and keys, how many heads it has in all
-  /// and in a group, how many heads of keys and rows in a group, how many rows
-  /// of an item's scores lie before its own, and where its maxima and sums are.
-  struct Map {
-    Operand q, k;
-    Value allHeads, heads, keyHeads, rows, rowsBefore;
-    Value maxima, sums;
-  };
   /// Whether rows of K or V are of bf16, widened as they are read, so that it
   /// pays to read their columns by pairs (`KernelBuilder::loadWidePairs`).
   bool readsPairs(const SpecOperand &operand, const ProductAtom &of) const;
@@ -104,7 +53,6 @@ private:
   Value getPairedColumns(Value columns) {
     return b.mul(b.div(columns, 2 * b.lanes), 2 * b.lanes);
   }
-  Map getMap(int number);
   /// The second map where `isSecond`, an i1, else the first one.
   Map getEitherMap(Value isSecond);
 
@@ -156,8 +104,6 @@ private:
   BiasScan scanBias(bool wantsNone);
   /// The bias of a query of a noise head of the group for the item's keys.
   Value getBias(Value noiseHead, Value query);
-  SplitKVMemory layOutMemory(Value base);
-  SplitKVScratch layOutScratch(Value base);
 
   // Scores: SplitKVScores.cpp.
   void scoreMap(Map &map);
@@ -226,53 +172,30 @@ private:
                    Value end, const Outputs &outputs, Value column,
                    int64_t vectors, bool masked);
 
-  /// Sets the batch; the head's number counts over all batches.
-  HeadIndices beginRow(Value head);
-  Value highest(Value vector);
-
   /// `body` for [0, total) in blocks of `largest`, a power of two, and smaller
   /// ones.
   void forBlocks(Value total, int64_t largest,
                  function_ref<void(Value first, int64_t count)> body);
-  /// A row's maxima or sums (`part` of the memory) by block.
-  Value getHeader(Value part, const Map &map, Value head, Value query);
-  Value getFactors(int map, Value head, Value query);
   Value getScores(const Map &map, Value row);
   /// Of both maps, for a signal head of the group.
   std::array<Value, 2> getExponentials(Value head, Value query);
   /// Where a key's score lies behind `getScores`, for a key that is a multiple
   /// of `step`, a power of two.
   Value getPosition(const Map &map, Value key, int64_t step);
-  Value getOutput(Value item, Value row);
-  /// The same in the thread's scratch, while the item is being multiplied.
+  /// A row's output in the thread's scratch, while the item is being
+  /// multiplied.
   Value getSums(Value row);
   /// The keys that a query sees, counted from the item's first.
   KeyRange getSeenKeys(Value query);
-  /// The number of a row in the item's group.
-  Value row(Value head, Value query) {
-    return b.add(b.mul(head, sizes.queries), query);
-  }
-  HeadGroups getGroups();
-  /// Blocks of keys, of all groups of heads and batches.
-  Value getItems() { return b.mul(b.mul(sizes.batch, groups.groups), blocks); }
-  PolynomialMath lanes(int degree = 5);
 
-  KernelBuilder &b;
   ModuleOp module;
-  const AttentionSpec &spec;
-  CpuSplitKVAttr schedule;
-  /// How scores are multiplied, and how values are.
-  const ProductAtom &atom, &valueAtom;
+  Value context;
+  /// How values are multiplied.
+  const ProductAtom &valueAtom;
   /// Whether values are read by pairs of columns, and sums of outputs of an
   /// item lie so, even ones before odd ones.
   bool pairsValues;
-  KernelValues v;
-  CallSizes sizes;
-  Value context;
-  HeadGroups groups;
-  SplitKVMemory m;
   SplitKVScratch s;
-  Value groupRows[2], queryStride, paddedValueDim, blocks, paddedBlocks;
   // Of the item: `n` keys from `begin` on, and how many there are that a query
   // sees.
   Value item, batch, group, block, begin, n, seenFromBegin;

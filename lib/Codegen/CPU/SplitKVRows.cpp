@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "SplitKVKernel.h"
+#include "SplitKVRows.h"
 
-#include "DiffAttn/Semantics/Activations.h"
+#include "DiffAttn/Codegen/Attention/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -14,32 +14,24 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-Value SplitKVKernel::highest(Value vector) {
-  SmallVector<int64_t> order(b.lanes);
-  for (int64_t half = b.lanes / 2; half; half /= 2) {
-    for (int64_t i = 0; i < b.lanes; ++i)
-      order[i] = (i + half) % b.lanes;
-    vector = emitMaximum(b, vector,
-                         vector::ShuffleOp::create(b, vector, vector, order));
-  }
-  return vector;
+SplitKVRows::Row SplitKVRows::locateRow(Value index) {
+  Row result;
+  result.query = b.rem(index, sizes.queries);
+  Value head = b.div(index, sizes.queries);
+  result.batch = b.div(head, sizes.signalHeads);
+  result.heads = getHeadIndices(v, b.rem(head, sizes.signalHeads));
+  return result;
 }
 
-HeadIndices SplitKVKernel::beginRow(Value head) {
-  batch = b.div(head, sizes.signalHeads);
-  return getHeadIndices(v, b.rem(head, sizes.signalHeads));
-}
-
-void SplitKVKernel::emitFactors(Value index) {
-  Value query = b.rem(index, sizes.queries);
-  HeadIndices heads = beginRow(b.div(index, sizes.queries));
+void SplitKVRows::emitFactors(Value index) {
+  const auto [batch, heads, query] = locateRow(index);
   Value lambdas = b.splat(emitLambdaScalar(v, batch, heads, query));
   if (spec.epilogue.lambdaSigmoid)
     lambdas = emitSigmoid(b, lambdas);
   for (int map : {0, 1}) {
     Value head = map ? heads.noise : heads.signal;
-    Value maxima = getHeader(m.maxima[map], getMap(map), head, query);
-    Value sums = getHeader(m.sums[map], getMap(map), head, query);
+    Value maxima = getHeader(m.maxima[map], getMap(map), batch, head, query);
+    Value sums = getHeader(m.sums[map], getMap(map), batch, head, query);
     auto overBlocks =
         [&](Value init, function_ref<Value(Value first, Value carried)> next) {
           return b.loop(b.index(0), blocks, b.lanes, init,
@@ -65,24 +57,23 @@ void SplitKVKernel::emitFactors(Value index) {
     Value numerator = map ? b.subf(b.zero(), lambdas) : b.splat(1.0f);
     PolynomialMath math = lanes();
     Value weight = emitPerSum(math, numerator, sum);
-    Value factors = getFactors(map, heads.signal, query);
+    Value factors = getFactors(map, batch, heads.signal, query);
     b.loop(b.index(0), blocks, b.lanes, [&](Value first) {
       b.store(b.mulf(factor(first), weight), factors, first);
     });
   }
 }
 
-void SplitKVKernel::emitMerge(Value index, Value scratch) {
-  Value query = b.rem(index, sizes.queries);
-  HeadIndices heads = beginRow(b.div(index, sizes.queries));
+void SplitKVRows::emitMerge(Value index, Value scratch) {
+  const auto [batch, heads, query] = locateRow(index);
   Value head = heads.signal;
   b.loop(b.index(0), paddedValueDim, b.lanes,
          [&](Value c) { b.store(b.zero(), scratch, c); });
   Value group = b.div(head, groups.signal);
   Value first = b.mul(b.add(b.mul(batch, groups.groups), group), blocks);
   Value inGroup = row(b.rem(head, groups.signal), query);
-  Value sums[] = {getHeader(m.sums[0], getMap(0), head, query),
-                  getHeader(m.sums[1], getMap(1), heads.noise, query)};
+  Value sums[] = {getHeader(m.sums[0], getMap(0), batch, head, query),
+                  getHeader(m.sums[1], getMap(1), batch, heads.noise, query)};
   b.loop(blocks, [&](Value block) {
     // A block whose keys no query sees has no output.
     Value used;

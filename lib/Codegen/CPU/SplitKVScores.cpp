@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "SplitKVKernel.h"
 
-#include "DiffAttn/Semantics/Activations.h"
+#include "DiffAttn/Codegen/Attention/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -430,9 +430,10 @@ void SplitKVKernel::emitSoftmax(Map &map, Value first, int64_t count) {
   Value heads = b.mul(group, map.heads);
   for (auto [row, maximum, sum] : llvm::zip_equal(rows, maxima, sums)) {
     Value head = b.add(heads, row.head);
-    b.store(b.lane(maximum, 0), getHeader(map.maxima, map, head, row.query),
+    b.store(b.lane(maximum, 0),
+            getHeader(map.maxima, map, batch, head, row.query), block);
+    b.store(b.sum(sum), getHeader(map.sums, map, batch, head, row.query),
             block);
-    b.store(b.sum(sum), getHeader(map.sums, map, head, row.query), block);
   }
 }
 

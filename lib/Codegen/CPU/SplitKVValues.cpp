@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "SplitKVKernel.h"
 
-#include "DiffAttn/Semantics/Activations.h"
+#include "DiffAttn/Codegen/Attention/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -32,7 +32,7 @@ void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
   Value number = row(head, query);
   Value inAll = b.add(b.mul(group, groups.signal), head);
   auto factor = [&](int map) {
-    return b.splat(b.load(b.f32, getFactors(map, inAll, query), block));
+    return b.splat(b.load(b.f32, getFactors(map, batch, inAll, query), block));
   };
   Value factor1 = factor(0), factor2 = factor(1);
   Value to = getWeights(number, first, span);
