@@ -8,7 +8,7 @@
 
 #include "TileBuilder.h"
 
-#include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Semantics/Activations.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
