@@ -39,12 +39,13 @@ CallSizes getCallSizes(KernelBuilder &b, const CpuCase &c) {
           b.index(c.sizes.valueDim)};
 }
 
-/// Parts of the memory: maxima and sums of the maps, factors, outputs; then the
-/// numbers of blocks, padded, and of columns, padded, and of bytes.
+/// Parts of the memory: maxima and sums of the maps, factors, scores, outputs;
+/// then the numbers of blocks, padded, and of columns, padded, and of bytes.
 enum Exposed {
   kMaxima,
   kSums = 2,
   kFactors = 4,
+  kScores,
   kOutputs,
   kBlocks,
   kColumns,
@@ -65,7 +66,7 @@ protected:
       SplitKVMemoryOfCall call(p.b, c.spec, getCallSizes(p.b, c), p.context);
       for (Value part :
            {call.m.maxima[0], call.m.maxima[1], call.m.sums[0], call.m.sums[1],
-            call.m.factors, call.m.outputs, call.paddedBlocks,
+            call.m.factors, call.m.scores, call.m.outputs, call.paddedBlocks,
             call.paddedValueDim, call.getSizes().stateBytes})
         p.expose(part);
     });
@@ -118,9 +119,14 @@ TEST_P(SplitKVRowsTest, PartsOfTheMemoryAreApart) {
   const int64_t rows = getRows(), blocks = layout->getNumber(kBlocks);
   EXPECT_GE(blocks, getBlocks());
   EXPECT_GE(layout->getNumber(kColumns), c.sizes.valueDim);
-  const int64_t counts[] = {
-      rows * blocks, rows * blocks,     rows * blocks,
-      rows * blocks, 2 * rows * blocks, rows * getBlocks() * c.sizes.valueDim};
+  const int64_t counts[] = {rows * blocks,
+                            rows * blocks,
+                            rows * blocks,
+                            rows * blocks,
+                            2 * rows * blocks,
+                            2 * rows * getBlocks() *
+                                c.spec.splitKV.getKvSplitSize(),
+                            rows * getBlocks() * c.sizes.valueDim};
   const char *begin = reinterpret_cast<const char *>(memory.data());
   auto getBegin = [&](int64_t i) {
     return layout->getPointer<char>(i) - begin;

@@ -70,15 +70,15 @@ public:
   RowRange getRowRange(const PrefillItem &item, const KvBlock &kvBlock);
 
   // One KV block: PrefillScores.cpp.
-  /// Scores and exponentials of both maps, with maxima, sums and history.
+  /// Stores exponentials of both maps, with maxima, sums and history.
   void scoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
                     const KeyHeads &heads, const KeyPartition &keys,
                     Value number);
   /// The place of map `map` for the KV block that begins with key `position` of
   /// those in scratch.
   MapScores getMapScores(const ScoringLayout &s, int map, Value position);
-  /// Raw scores, and their maximum with `newMaxima`. `base`: row 0 of the head
-  /// of keys.
+  /// Stores raw scores, and their maximum with `newMaxima`. `base`: row 0 of
+  /// the head of keys.
   void scoreKeys(const PrefillItem &item, const ScoringLayout &s,
                  const KvBlock &kvBlock, Value base, const MapScores &place);
   /// Applies softcap, bias and masks to raw scores, and takes the maximum of

@@ -61,11 +61,12 @@ public:
   /// Ends rows and stores them.
   void finishRows(const PrefillItem &item, const PrefillLayout &s);
 
-  /// e1 * factor1 - e2 * factor2, of exponentials and of factors of lanes.
+  /// The difference e1 * factor1 - e2 * factor2 of two maps, of exponentials
+  /// and of factors of lanes.
   struct Combination {
     Value e1, e2, factor1, factor2;
   };
-  /// Stores it for `n` keys as the product reads it.
+  /// Stores the difference of both maps for `n` keys as the product reads it.
   void combine(const PrefillItem &item, const PrefillLayout &s,
                const Combination &maps, Value n);
   /// Adds the product of a KV block, where values that are not finite reach
@@ -128,7 +129,7 @@ private:
   void multiplyTilesCarefully(const PrefillItem &item, const PrefillLayout &s,
                               const ValueBlock &block,
                               const ValueProduct &product);
-  /// `values`: those of the block in tiles.
+  /// Calls the kernels for `values`, which are the block's in tiles.
   void callTileProducts(const PrefillItem &item, const PrefillLayout &s,
                         const ValueBlock &block, const ValueProduct &product,
                         Value values);
