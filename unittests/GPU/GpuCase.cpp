@@ -37,7 +37,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 using reference::Element;
-using reference::View;
 
 static Element elementOf(const std::string &type) {
   if (type == "f32")
