@@ -55,6 +55,10 @@ struct AttentionPipelineOptions
 void buildAttentionPipeline(OpPassManager &pm,
                             const AttentionPipelineOptions &options);
 
+/// Adds the conversions of a module's ops to the LLVM dialect: upstream's, and
+/// that of AMX.
+void addLLVMConversions(OpPassManager &pm);
+
 /// Registers `diffattn-attention-pipeline`.
 void registerAttentionPipeline();
 

@@ -7,6 +7,7 @@
 #include "CommonStages.h"
 
 #include "DiffAttn/Codegen/Passes.h"
+#include "DiffAttn/Pipelines/AttentionPipeline.h"
 #include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -127,16 +128,7 @@ void mlir::diffattn::addLLVM(OpPassManager &pm,
   pm.addPass(createExportFunctionsPass());
   pm.addPass(createConvertWeightToRuntimePass());
   pm.addPass(createConvertAllocToRuntimePass(buffers));
-  pm.addPass(createConvertMathToLLVMPass());
-  pm.addPass(createConvertMathToLibmPass());
-  pm.addPass(createConvertVectorToLLVMPass());
-  pm.addPass(createFinalizeMemRefToLLVMConversionPass());
-  pm.addPass(createConvertFuncToLLVMPass());
-  pm.addPass(createConvertIndexToLLVMPass());
-  pm.addPass(createConvertAmxToLLVMPass());
-  pm.addPass(createConvertControlFlowToLLVMPass());
-  pm.addPass(createArithToLLVMConversionPass());
-  pm.addPass(createUBToLLVMConversionPass());
+  addLLVMConversions(pm);
   pm.addPass(createConvertBitsToBytesPass());
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());

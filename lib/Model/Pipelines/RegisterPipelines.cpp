@@ -17,8 +17,8 @@ using namespace mlir::diffattn;
 namespace {
 using ErrorHandler = function_ref<LogicalResult(const Twine &)>;
 
-/// Options of both pipelines as text.
-struct CommonTextOptions : public virtual mlir::detail::PassOptions {
+/// Options as text that every pipeline has.
+struct GraphTextOptions : public virtual mlir::detail::PassOptions {
   Option<bool> raise{
       *this, "raise",
       llvm::cl::desc("look for differential attention in unfused graphs"),
@@ -27,6 +27,21 @@ struct CommonTextOptions : public virtual mlir::detail::PassOptions {
       *this, "unchecked",
       llvm::cl::desc("do not check indices and slices that are data"),
       llvm::cl::init(false)};
+};
+
+/// Options as text of what is made for a GPU.
+struct ChipTextOptions : public virtual mlir::detail::PassOptions {
+  Option<std::string> chip{
+      *this, "chip", llvm::cl::init("sm_80"),
+      llvm::cl::desc("chip: sm_80, sm_86, sm_89, sm_90, sm_90a or newer")};
+  Option<std::string> file{
+      *this, "file", llvm::cl::init(""),
+      llvm::cl::desc("write what stages ptx and cubin make to files with this "
+                     "stem; empty: keep text and binary as attributes")};
+};
+
+/// Options as text of the pipelines that reach the LLVM dialect.
+struct CommonTextOptions : public GraphTextOptions {
   Option<std::string> isa{
       *this, "isa",
       llvm::cl::desc("instruction set of the code for the CPU, as avx512; "
@@ -72,36 +87,16 @@ struct CPUTextOptions : public PassPipelineOptions<CPUTextOptions>,
 };
 
 struct CUDATextOptions : public PassPipelineOptions<CUDATextOptions>,
-                         public CommonTextOptions {
-  Option<std::string> chip{
-      *this, "chip", llvm::cl::init("sm_80"),
-      llvm::cl::desc("chip: sm_80, sm_86, sm_89, sm_90, sm_90a or newer")};
-  Option<std::string> file{
-      *this, "file", llvm::cl::init(""),
-      llvm::cl::desc("write what stages ptx and cubin make to files with this "
-                     "stem; empty: keep text and binary as attributes")};
-};
+                         public CommonTextOptions,
+                         public ChipTextOptions {};
 
 /// Options of diffattn-gpu-pipeline.
-struct FormerGpuTextOptions : public PassPipelineOptions<FormerGpuTextOptions> {
-  Option<bool> raise{
-      *this, "raise",
-      llvm::cl::desc("look for differential attention in unfused graphs"),
-      llvm::cl::init(true)};
-  Option<bool> unchecked{
-      *this, "unchecked",
-      llvm::cl::desc("do not check indices and slices that are data"),
-      llvm::cl::init(false)};
-  Option<std::string> chip{
-      *this, "chip", llvm::cl::init("sm_80"),
-      llvm::cl::desc("chip: sm_80, sm_86, sm_89, sm_90, sm_90a or newer")};
+struct FormerGpuTextOptions : public PassPipelineOptions<FormerGpuTextOptions>,
+                              public GraphTextOptions,
+                              public ChipTextOptions {
   Option<bool> assemble{
       *this, "assemble", llvm::cl::init(true),
       llvm::cl::desc("run ptxas; else the pipeline ends with PTX")};
-  Option<std::string> file{
-      *this, "file", llvm::cl::init(""),
-      llvm::cl::desc("write files with this stem; empty: keep text and binary "
-                     "as attributes")};
 };
 } // namespace
 
