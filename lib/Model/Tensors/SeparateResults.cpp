@@ -76,7 +76,9 @@ private:
       if (!isa<func::ReturnOp>(block.getTerminator()))
         continue;
       Value given = block.getTerminator()->getOperand(result.getResultNumber());
-      for (Value root : Roots(given, calls + 1).get()) {
+      // A variable, because what get() gives lies in it.
+      const Roots roots(given, calls + 1);
+      for (Value root : roots.get()) {
         auto argument = dyn_cast<BlockArgument>(root);
         if (argument && argument.getOwner()->isEntryBlock() &&
             argument.getOwner()->getParentOp() == callee)
