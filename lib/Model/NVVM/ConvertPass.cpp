@@ -138,6 +138,8 @@ private:
         ImplicitLocOpBuilder host(product.getLoc(), product);
         Emission emission{kernels, host, status};
         emitSmallGemm(emission, product);
+        // What becomes a kernel is no more.
+        continue;
       }
       if (auto loop = dyn_cast<scf::ForOp>(op))
         if (isIndependent(loop))
