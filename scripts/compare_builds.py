@@ -8,9 +8,8 @@
 
 What is recorded: results, bit by bit, of random calls of attention on every instruction set of this CPU and on simulated GPUs, and of
 small models of every kind; graphs of importers after raising; their IR and the models' after the pipelines; and what ptxas says of every
-GPU kernel that ships. `diff` names
-each entry that differs and ends with status 1. `time` takes the median of the ratios of neighbouring samples, one thread, for calls of
-attention, a model's prefill and decode, and compiling; it ends with status 1 where one is above --limit.
+GPU kernel that ships. `diff` names each entry that differs and ends with status 1. `time` takes the median of the ratios of neighbouring
+samples, one thread, for calls of attention, a model's prefill and decode, and compiling; it ends with status 1 where one is above --limit.
 """
 import argparse
 import hashlib
@@ -106,12 +105,20 @@ def record_models(folder):
                 yield f"model {kind} {dtype} {target}", digest(first, second)
 
 
-def record_graphs():
+def importers_graphs():
+    return sorted((ROOT / "test/graphs").glob("*.mlir"))
+
+
+def lower(module, passes):
+    """The status of diffattn-opt, and a digest of what it prints."""
     opt = pathlib.Path(os.environ.get("DIFFATTN_BUILD_DIR", ROOT / "build")) / "bin/diffattn-opt"
-    for graph in sorted((ROOT / "test/graphs").glob("*.mlir")):
-        done = subprocess.run([opt, graph, "--pass-pipeline=builtin.module(func.func(diffattn-fuse-differential))"], capture_output=True,
-                              text=True)
-        yield f"raised {graph.name}", hashlib.sha256(done.stdout.encode()).hexdigest()[:16]
+    done = subprocess.run([opt, module, passes], capture_output=True)
+    return done.returncode, hashlib.sha256(done.stdout).hexdigest()[:16]
+
+
+def record_graphs():
+    for graph in importers_graphs():
+        yield f"raised {graph.name}", lower(graph, "--pass-pipeline=builtin.module(func.func(diffattn-fuse-differential))")[1]
 
 
 #: What the pipelines of models are asked for.
@@ -123,15 +130,14 @@ LOWERINGS = ("cpu-pipeline=isa=avx2 until=bufferized", "cpu-pipeline=isa=avx512b
 def record_lowered(folder):
     from diffattn import models
 
-    opt = pathlib.Path(os.environ.get("DIFFATTN_BUILD_DIR", ROOT / "build")) / "bin/diffattn-opt"
-    modules = {graph.name: graph for graph in sorted((ROOT / "test/graphs").glob("*.mlir"))}
+    modules = {graph.name: graph for graph in importers_graphs()}
     for kind in models.DECODERS:
         modules[kind] = folder / f"{kind}.mlir"
         modules[kind].write_text(str(models.build(SMALL | {"model_type": kind}, "bf16")))
     for name, module in modules.items():
         for lowering in LOWERINGS:
-            done = subprocess.run([opt, module, f"--diffattn-{lowering}"], capture_output=True)
-            yield f"lowered {name} {lowering}", f"{done.returncode} {hashlib.sha256(done.stdout).hexdigest()[:16]}"
+            status, digest = lower(module, f"--diffattn-{lowering}")
+            yield f"lowered {name} {lowering}", f"{status} {digest}"
 
 
 def record_kernels():

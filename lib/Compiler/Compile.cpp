@@ -56,7 +56,7 @@ public:
       : options(options), source(makeRegistry(), ir, options.inputName),
         context(source.getContext()), module(source.getModule()),
         said(source.getSaid()) {
-    // What results are checked against runs on the CPU alone.
+    // The reference, which results are checked against, runs on the CPU alone.
     pipeline.target = target.device == ExecutionDevice::Cpu || options.reference
                           ? Target::cpu(target.isa)
                           : Target::cuda(target.chip, target.isa);

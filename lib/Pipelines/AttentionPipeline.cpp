@@ -62,10 +62,9 @@ static void addBufferization(OpPassManager &pm) {
   pm.addPass(createConvertBufferizationToMemRefPass());
 }
 
-static void addKernels(OpPassManager &pm,
-                       const AttentionPipelineOptions &options) {
+void mlir::diffattn::addCPUKernels(OpPassManager &pm, int64_t threads) {
   ConvertDiffAttnToVectorPassOptions kernels;
-  kernels.threads = options.threads;
+  kernels.threads = threads;
   pm.addPass(createConvertDiffAttnToVectorPass(kernels));
   EmulateAmxPassOptions tiles;
   tiles.missingOnly = true;
@@ -89,7 +88,7 @@ void mlir::diffattn::buildAttentionPipeline(
     OpPassManager &pm, const AttentionPipelineOptions &options) {
   addScheduling(pm, options);
   addBufferization(pm);
-  addKernels(pm, options);
+  addCPUKernels(pm, options.threads);
   addLLVM(pm);
 }
 

@@ -82,7 +82,8 @@ public:
   /// Moves keys and values into pages of `rows`, in an order of their own.
   void movePages(int64_t rows);
 
-  /// What lib/Reference would say, pair by pair.
+  /// Whether the query sees the key, pair by pair as lib/Testing/Reference has
+  /// it.
   bool isVisible(int64_t batch, int64_t query, int64_t key) const;
   /// Whether it is by positions and the number of keys.
   bool isInRange(int64_t batch, int64_t query, int64_t key) const;

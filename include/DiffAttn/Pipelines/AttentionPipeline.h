@@ -22,29 +22,38 @@
 
 namespace mlir::diffattn {
 
-/// Options of `diffattn-attention-pipeline`, also in its textual form.
-struct AttentionPipelineOptions
-    : public PassPipelineOptions<AttentionPipelineOptions> {
+/// Options as text of code for the CPU.
+struct CPUCodeOptions : public virtual ::mlir::detail::PassOptions {
   Option<std::string> isa{
       *this, "isa",
-      llvm::cl::desc(
-          "instruction set, as avx512; native: the best of this machine"),
+      llvm::cl::desc("instruction set of the code for the CPU, as avx512; "
+                     "native: the best of this machine"),
       llvm::cl::init("native")};
   Option<int64_t> prefetchBytes{
       *this, "prefetch-bytes",
-      llvm::cl::desc("how far ahead of keys and values that are read once "
-                     "lines are asked for; 0: not at all, -1: as the "
+      llvm::cl::desc("how far ahead of keys, values and weights that are read "
+                     "once lines are asked for; 0: not at all, -1: as the "
                      "instruction set has it"),
       llvm::cl::init(-1)};
   Option<int64_t> threads{
       *this, "threads",
       llvm::cl::desc("most threads to use; 0 leaves it to the runtime"),
       llvm::cl::init(0)};
+};
+
+/// Options as text of what is looked for.
+struct RaisingOptions : public virtual ::mlir::detail::PassOptions {
   Option<bool> raise{
       *this, "raise",
       llvm::cl::desc("look for differential attention in unfused graphs"),
       llvm::cl::init(true)};
 };
+
+/// Options of `diffattn-attention-pipeline`, also in its textual form.
+struct AttentionPipelineOptions
+    : public PassPipelineOptions<AttentionPipelineOptions>,
+      public CPUCodeOptions,
+      public RaisingOptions {};
 
 /// Adds the passes that take a module of tensors or buffers to the LLVM
 /// dialect: raising, schedules, `diffattn-decompose` for attention without a
@@ -54,6 +63,10 @@ struct AttentionPipelineOptions
 /// as they are.
 void buildAttentionPipeline(OpPassManager &pm,
                             const AttentionPipelineOptions &options);
+
+/// Adds the passes that make kernels for CPUs of scheduled attention on
+/// buffers, which use at most `threads` threads; 0 leaves it to the runtime.
+void addCPUKernels(OpPassManager &pm, int64_t threads);
 
 /// Adds the conversions of a module's ops to the LLVM dialect: upstream's, and
 /// that of AMX.

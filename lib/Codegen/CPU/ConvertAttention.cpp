@@ -350,19 +350,9 @@ struct ConvertDiffAttnToVectorPass final
   }
 
   static CallSizes getSizes(SpecBuilder &builder) {
-    const AttentionSpec &spec = builder.spec;
-    CallSizes sizes;
-    sizes.batch = builder.value(spec.batch);
-    sizes.signalHeads = builder.value(spec.signalHeads);
-    sizes.noiseHeads = builder.value(spec.noiseHeads);
-    sizes.key1Heads = builder.value(spec.key1Heads);
-    sizes.key2Heads = builder.value(spec.key2Heads);
-    sizes.valueHeads = builder.value(spec.valueHeads);
-    sizes.queries = builder.value(spec.queries);
-    sizes.keys = builder.value(spec.keys);
-    sizes.headDim = builder.value(spec.headDim);
-    sizes.valueDim = builder.value(spec.valueDim);
-    return sizes;
+    return getCallSizes(builder.spec, [&](const SpecSize &size) {
+      return builder.value(size);
+    });
   }
 
   LLVM::CallOp callRuntime(KernelBuilder &b, RuntimeFunction callee,

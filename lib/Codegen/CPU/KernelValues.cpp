@@ -385,3 +385,20 @@ void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
                   b.mul(c, stride));
   });
 }
+
+CallSizes
+mlir::diffattn::getCallSizes(const AttentionSpec &spec,
+                             function_ref<Value(const SpecSize &)> read) {
+  CallSizes sizes;
+  sizes.batch = read(spec.batch);
+  sizes.signalHeads = read(spec.signalHeads);
+  sizes.noiseHeads = read(spec.noiseHeads);
+  sizes.key1Heads = read(spec.key1Heads);
+  sizes.key2Heads = read(spec.key2Heads);
+  sizes.valueHeads = read(spec.valueHeads);
+  sizes.queries = read(spec.queries);
+  sizes.keys = read(spec.keys);
+  sizes.headDim = read(spec.headDim);
+  sizes.valueDim = read(spec.valueDim);
+  return sizes;
+}

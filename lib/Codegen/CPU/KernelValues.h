@@ -196,11 +196,14 @@ LLVM::LLVMFuncOp emitPrefillKernel(KernelBuilder &b, ModuleOp module,
 Value emitPrefillScratch(KernelBuilder &b, const AttentionSpec &spec,
                          Value keys, Value headDim, Value valueDim);
 
-/// The sizes of one call, as values in the caller.
+/// The sizes of one call, as values in the caller or in a loop's function.
 struct CallSizes {
   Value batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads,
       queries, keys, headDim, valueDim;
 };
+/// The sizes of `spec`, each as the value that `read` gives for it.
+CallSizes getCallSizes(const AttentionSpec &spec,
+                       function_ref<Value(const SpecSize &)> read);
 
 /// The four loops for few queries, in the order in which they run: over blocks
 /// of keys, rows, blocks, rows (SplitKVKernel.h). The context has one slot more

@@ -74,7 +74,7 @@ KeyParts mlir::diffattn::takeKeyParts(ScratchParts &parts,
     s.keyPanel = parts.take(b.mul(lanes.tileDepth, keyRows / 2));
   } else if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
     s.keyPanel = parts.take(b.mul(headDim, kvBlockSize));
-  // Of the operands' type, which may take less than f32 does.
+  // Rows in pages keep the operands' type, which may take less than f32 does.
   if (spec.isPaged())
     s.pagedKeys = parts.take(b.mul(headDim, kvBlockSize));
   return s;

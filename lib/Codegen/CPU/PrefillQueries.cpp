@@ -20,8 +20,8 @@ void PrefillScoring::forVectors(const PrefillItem &item,
   Value whole = b.mul(b.div(item.vectors, widest), widest);
   b.loop(b.index(0), whole, widest,
          [&](Value vector) { body(b.mul(vector, b.lanes), widest); });
-  // What is left over, by powers of two, which takes fewer kernels than one for
-  // each number. With a static number of queries only some occur.
+  // The vectors left over go by powers of two, which takes fewer kernels than
+  // one for each number. With a static number of queries only some occur.
   Value rest = b.sub(item.vectors, whole);
   for (int64_t width = llvm::PowerOf2Ceil(widest) / 2; width; width /= 2) {
     if (spec.queries.isStatic()) {

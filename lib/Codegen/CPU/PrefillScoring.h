@@ -123,7 +123,8 @@ private:
   TileKeys packKeyRanges(const PrefillItem &item, const ScoringLayout &s);
   void packIntegers(const PrefillItem &item, const ScoringLayout &s);
   KvBlock cutKvBlock(const KeyPartition &keys, Value number);
-  /// What the bias hides of a KV block from the block of queries.
+  /// Whether the bias hides all of a KV block, or nothing of it, from the block
+  /// of queries.
   BiasScan scanBias(const PrefillItem &item, const KvBlock &kvBlock);
   void packBias(const PrefillItem &item, const ScoringLayout &s,
                 const KvBlock &kvBlock);

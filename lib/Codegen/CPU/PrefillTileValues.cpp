@@ -73,8 +73,8 @@ void PrefillValues::addNonFinite(const Columns &columns, Value weight,
   });
 }
 
-/// What is not finite counts as 0 in the tiles, and is then added to the rows
-/// that see it.
+/// Values that are not finite count as 0 in the tiles, and are then added to
+/// the rows that see them.
 void PrefillValues::multiplyTilesCarefully(const PrefillItem &item,
                                            const PrefillLayout &s,
                                            const ValueBlock &block,

@@ -311,7 +311,7 @@ Value PrefillValues::addVisiblePack(const ValueBlock &block,
   Value n = block.keys.n, any;
   SmallVector<Value> parts;
   for (int64_t i = 0; i < atom.pack; ++i) {
-    // What lies beyond the last key is that one again, hidden.
+    // A pack that reaches beyond the last key has that key again, hidden.
     Value at = i ? b.min(b.add(key, i), b.add(n, -1)) : key;
     Value sees = isVisible(product, row, at);
     if (i)

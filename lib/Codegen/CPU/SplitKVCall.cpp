@@ -15,22 +15,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-CallSizes mlir::diffattn::readCallSizes(KernelValues v) {
-  const AttentionSpec &spec = v.spec;
-  CallSizes sizes;
-  sizes.batch = v.size(spec.batch);
-  sizes.signalHeads = v.size(spec.signalHeads);
-  sizes.noiseHeads = v.size(spec.noiseHeads);
-  sizes.key1Heads = v.size(spec.key1Heads);
-  sizes.key2Heads = v.size(spec.key2Heads);
-  sizes.valueHeads = v.size(spec.valueHeads);
-  sizes.queries = v.size(spec.queries);
-  sizes.keys = v.size(spec.keys);
-  sizes.headDim = v.size(spec.headDim);
-  sizes.valueDim = v.size(spec.valueDim);
-  return sizes;
-}
-
 SplitKVCall::SplitKVCall(KernelBuilder &b, const AttentionSpec &spec,
                          const CallSizes &sizes, Value context)
     : b(b), spec(spec), schedule(spec.splitKV), atom(spec.getAtom()),

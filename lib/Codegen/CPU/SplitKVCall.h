@@ -108,9 +108,6 @@ private:
   SplitKVMemory layOutMemory(Value base);
 };
 
-/// The sizes of a call, from a loop's context.
-CallSizes readCallSizes(KernelValues v);
-
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_CODEGEN_CPU_SPLITKVCALL_H

@@ -278,7 +278,9 @@ SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
   auto emit = [&](const Twine &suffix, Body body) {
     return b.getOrEmitFunction(
         module, (name + suffix).str(), arguments, [&](ValueRange args) {
-          body(readCallSizes(KernelValues(b, spec, args[0])), args);
+          KernelValues v(b, spec, args[0]);
+          auto read = [&](const SpecSize &size) { return v.size(size); };
+          body(getCallSizes(spec, read), args);
         });
   };
   SplitKVFunctions functions;

@@ -138,7 +138,7 @@ private:
         ImplicitLocOpBuilder host(product.getLoc(), product);
         Emission emission{kernels, host, status};
         emitSmallGemm(emission, product);
-        // What becomes a kernel is no more.
+        // The product is erased where it becomes a kernel.
         continue;
       }
       if (auto loop = dyn_cast<scf::ForOp>(op))

@@ -25,7 +25,7 @@ static void addCUDARaising(OpPassManager &pm, const PipelineOptions &options) {
 
 static void addCUDASchedules(OpPassManager &pm,
                              const PipelineOptions &options) {
-  // What has a kernel must not be decomposed; what has none is.
+  // Schedules come before the decomposition, which takes ops without a kernel.
   SelectGpuSchedulePassOptions select;
   select.chip = options.target.chip;
   pm.addPass(createSelectGpuSchedulePass(select));

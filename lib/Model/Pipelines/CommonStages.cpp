@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 #include "CommonStages.h"
 
-#include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Pipelines/AttentionPipeline.h"
 #include "DiffAttn/Transforms/Passes.h"
 
@@ -89,12 +88,7 @@ void mlir::diffattn::addKernelsAndLoops(
     OpPassManager &pm, const PipelineOptions &options,
     ConvertGemmToRuntimePassOptions products,
     const ScopeArenaPassOptions &scopes) {
-  ConvertDiffAttnToVectorPassOptions kernels;
-  kernels.threads = options.threads;
-  pm.addPass(createConvertDiffAttnToVectorPass(kernels));
-  EmulateAmxPassOptions tiles;
-  tiles.missingOnly = true;
-  pm.addPass(createEmulateAmxPass(tiles));
+  addCPUKernels(pm, options.threads);
   products.threads = options.threads;
   products.isa = options.target.isa;
   products.prefetchBytes = options.prefetchBytes;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Model/Pipelines/Pipelines.h"
+#include "DiffAttn/Pipelines/AttentionPipeline.h"
 
 #include "mlir/Pass/PassOptions.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -17,12 +18,8 @@ using namespace mlir::diffattn;
 namespace {
 using ErrorHandler = function_ref<LogicalResult(const Twine &)>;
 
-/// Options as text that every pipeline has.
-struct GraphTextOptions : public virtual mlir::detail::PassOptions {
-  Option<bool> raise{
-      *this, "raise",
-      llvm::cl::desc("look for differential attention in unfused graphs"),
-      llvm::cl::init(true)};
+/// Options as text that every pipeline of models has.
+struct GraphTextOptions : public RaisingOptions {
   Option<bool> unchecked{
       *this, "unchecked",
       llvm::cl::desc("do not check indices and slices that are data"),
@@ -41,22 +38,7 @@ struct ChipTextOptions : public virtual mlir::detail::PassOptions {
 };
 
 /// Options as text of the pipelines that reach the LLVM dialect.
-struct CommonTextOptions : public GraphTextOptions {
-  Option<std::string> isa{
-      *this, "isa",
-      llvm::cl::desc("instruction set of the code for the CPU, as avx512; "
-                     "native: the best of this machine"),
-      llvm::cl::init("native")};
-  Option<int64_t> prefetchBytes{
-      *this, "prefetch-bytes",
-      llvm::cl::desc("how far ahead of weights, keys and values that are read "
-                     "once lines are asked for; 0: not at all, -1: as the "
-                     "instruction set has it"),
-      llvm::cl::init(-1)};
-  Option<int64_t> threads{
-      *this, "threads",
-      llvm::cl::desc("most threads to use; 0 leaves it to the runtime"),
-      llvm::cl::init(0)};
+struct CommonTextOptions : public GraphTextOptions, public CPUCodeOptions {
   Option<Stage> until{*this, "until",
                       llvm::cl::desc("stop after this stage, as bufferized"),
                       llvm::cl::init(Stage::LLVM)};

@@ -22,8 +22,8 @@
 
 namespace mlir::diffattn {
 
-/// What a module is compiled for: a CPU alone, or a GPU of NVIDIA and the CPU
-/// that drives it.
+/// The machine that a module is compiled for: a CPU alone, or a GPU of NVIDIA
+/// and the CPU that drives it.
 struct Target {
   enum class Kind { CPU, CUDA };
 
@@ -43,8 +43,8 @@ struct Target {
   std::string chip;
 };
 
-/// What a user can choose about a pipeline. All of it changes the code, so it
-/// belongs to the key of a cache of compiled code.
+/// The choices that a user has about a pipeline. Each of them changes the code,
+/// so all belong to the key of a cache of compiled code.
 struct PipelineOptions {
   Target target;
   /// Whether to look for differential attention in unfused graphs.
