@@ -51,6 +51,28 @@ def test_cpp_is_formatted(root):
     assert done.returncode == 0, done.stderr[:4000]
 
 
+def unread_lists(root, names):
+    """Those of the files CMakeLists.txt that no list above them adds."""
+    def adds(folder):
+        parents = [(root / above / "CMakeLists.txt", folder.relative_to(above)) for above in folder.parents if (root / above / "CMakeLists.txt").exists()]
+        return any(re.search(rf"\b{part}\b", path.read_text()) for path, part in parents)
+
+    return [name for name in names if name != "CMakeLists.txt" and not adds(pathlib.Path(name).parent)]
+
+
+def test_every_cmake_list_is_read(root):
+    assert unread_lists(root, tracked(root, "lib/**/CMakeLists.txt", "lib/CMakeLists.txt", "include/**/CMakeLists.txt", "tools/**/CMakeLists.txt",
+                                      "unittests/CMakeLists.txt", "test/CMakeLists.txt")) == []
+
+
+def test_a_cmake_list_that_is_left_behind_is_seen(tmp_path):
+    (tmp_path / "lib/IR").mkdir(parents=True)
+    (tmp_path / "lib/Old").mkdir()
+    for name, text in [("", "add_subdirectory(lib)"), ("lib", "add_subdirectory(IR)"), ("lib/IR", ""), ("lib/Old", "")]:
+        (tmp_path / name / "CMakeLists.txt").write_text(text)
+    assert unread_lists(tmp_path, ["CMakeLists.txt", "lib/CMakeLists.txt", "lib/IR/CMakeLists.txt", "lib/Old/CMakeLists.txt"]) == ["lib/Old/CMakeLists.txt"]
+
+
 BANNER = re.compile(r"(//|/\*)===- \S+ - \S.* -*(-\*- (C|C\+\+|tablegen) -\*)?-===//")
 
 
