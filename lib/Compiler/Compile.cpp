@@ -69,6 +69,7 @@ public:
   }
 
   llvm::Error parse();
+  /// Runs the stages up to `stage`; none where the module is there already.
   llvm::Error lower(Stage stage);
   /// Takes the GPU's kernels out of the module; empty if there are none.
   llvm::Expected<std::string> takeKernels(KernelForm form);
@@ -166,6 +167,8 @@ llvm::Error Compilation::parse() {
 }
 
 llvm::Error Compilation::lower(Stage stage) {
+  if (stage <= reached)
+    return llvm::Error::success();
   PassManager manager(&context, ModuleOp::getOperationName());
   // Checking after every pass takes a third of the time; the parser has checked
   // what comes in, and what comes out is checked below.
@@ -182,7 +185,7 @@ llvm::Error Compilation::lower(Stage stage) {
              " --run-reproducer " + quoteForShell(options.reproducer) + ")";
     }
   }
-  if (options.reference && reached == Stage::Input) {
+  if (options.reference && reached == Stage::Imported) {
     DecomposePassOptions all;
     all.all = true;
     manager.addPass(createDecomposePass(all));
@@ -389,6 +392,9 @@ static llvm::Expected<std::string>
 emit(Compilation &compilation, const ExecutionTarget &target, Stage stage) {
   if (llvm::Error error = compilation.parse())
     return error;
+  // Arguments that are weights are no part of the signature.
+  if (llvm::Error error = compilation.lower(std::min(stage, Stage::Imported)))
+    return error;
   llvm::Expected<Signature> signature = compilation.signature();
   if (!signature)
     return signature.takeError();
@@ -470,6 +476,8 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
     return target.takeError();
   Compilation compilation(ir, options, *target);
   if (llvm::Error error = compilation.parse())
+    return error;
+  if (llvm::Error error = compilation.lower(Stage::Imported))
     return error;
   llvm::Expected<Signature> signature = compilation.signature();
   if (!signature)

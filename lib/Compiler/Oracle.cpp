@@ -9,11 +9,13 @@
 
 #include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Model/Pipelines/Pipelines.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Testing/Interpreter/Interpreter.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/InitAllDialects.h"
+#include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -216,6 +218,17 @@ static void findAllowed(Expectation &result) {
   }
 }
 
+/// Takes the module of a front door to what the interpreter knows.
+static llvm::Error import(SourceModule &source, const std::string &name) {
+  return source.guarded(ErrorClass::Compile,
+                        name + ": expected a module that can be imported", [&] {
+                          PassManager manager(&source.getContext(),
+                                              ModuleOp::getOperationName());
+                          buildImportPasses(manager, PipelineOptions());
+                          return manager.run(*source.getModule());
+                        });
+}
+
 llvm::Expected<Oracle> Oracle::create(llvm::StringRef ir, llvm::StringRef entry,
                                       llvm::ArrayRef<HostArray> arguments,
                                       const WeightFiles &files,
@@ -228,6 +241,8 @@ llvm::Expected<Oracle> Oracle::create(llvm::StringRef ir, llvm::StringRef entry,
   impl->source =
       std::make_unique<SourceModule>(registry, ir, options.inputName);
   if (llvm::Error error = impl->source->parse(noForks))
+    return std::move(error);
+  if (llvm::Error error = import(*impl->source, options.inputName))
     return std::move(error);
   ModuleOp module = *impl->source->getModule();
   auto function = module.lookupSymbol<func::FuncOp>(entry);

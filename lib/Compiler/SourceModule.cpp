@@ -9,6 +9,7 @@
 #include "CrashGuard.h"
 #include "ForeignInput.h"
 #include "InputLimits.h"
+#include "TruthConstants.h"
 
 #include "DiffAttn/Runtime/Support/Printable.h"
 
@@ -123,8 +124,11 @@ llvm::Error SourceModule::parse(NoForks &noForks) {
   if (std::string fault = isText ? findTextBeyondLimits(ir) : "";
       !fault.empty())
     return makeError(ErrorClass::IR, name + ": " + fault);
-  sources.AddNewSourceBuffer(llvm::MemoryBuffer::getMemBufferCopy(ir, name),
-                             {});
+  sources.AddNewSourceBuffer(
+      isText
+          ? llvm::MemoryBuffer::getMemBufferCopy(packTruthConstants(ir), name)
+          : llvm::MemoryBuffer::getMemBufferCopy(ir, name),
+      {});
   if (!isText)
     if (llvm::Error error = readApart(noForks))
       return error;

@@ -38,6 +38,7 @@ void mlir::diffattn::addLLVMConversions(OpPassManager &pm) {
 
 static void addScheduling(OpPassManager &pm,
                           const AttentionPipelineOptions &options) {
+  pm.addPass(createImportBuiltinsPass());
   if (options.raise)
     pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass());
   // A schedule is one sequence's own.

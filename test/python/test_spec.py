@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT
 
-LABEL = (r"(?:attention|online_attention|merge|finalize|layer_weight|gated_gemm|quantized_gemm|cpu_prefill|cpu_split_kv|gpu_forward|gpu_split_kv|gpu_plain|when)"
+LABEL = (r"(?:attention|online_attention|merge|finalize|layer_weight|gated_gemm|quantized_gemm|cpu_prefill|cpu_split_kv|gpu_forward|gpu_split_kv|gpu_plain|when|import)"
          r"_c\d+")
 EXAMPLE = re.compile(r"^[ ]*```mlir\n(.*?)^[ ]*```", re.M | re.S)
 
@@ -28,9 +28,9 @@ def labels_in(text):
 
 def test_every_label_is_specified_checked_and_tested():
     spec = set(re.findall(rf"^\| `({LABEL})`", (ROOT / "docs/spec.md").read_text(), re.M))
-    checks = set().union(*(labels_in(p.read_text()) for p in (ROOT / "lib/IR").glob("*.cpp")))
+    checks = set().union(*(labels_in(p.read_text()) for folder in ("lib/IR", "lib/Transforms/Import") for p in (ROOT / folder).glob("*.cpp")))
     tests = set()
-    for path in (ROOT / "test/IR").glob("*-invalid.mlir"):
+    for path in [*(ROOT / "test/IR").glob("*-invalid.mlir"), *(ROOT / "test/Transforms").glob("diffattn-import-*-invalid.mlir")]:
         tests |= set(re.findall(rf"func\.func (?:private )?@({LABEL})", path.read_text()))
     assert len(spec) > 50
     assert checks == spec

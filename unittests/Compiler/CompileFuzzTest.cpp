@@ -158,9 +158,9 @@ TEST(CompileFuzz, Bytecode) {
 }
 
 TEST(CompileFuzz, Stages) {
-  static const char *const stages[] = {"input",  "raised", "bufferized",
-                                       "loops",  "llvm",   "llvm-ir",
-                                       "object", "nope",   ""};
+  static const char *const stages[] = {
+      "input", "imported", "raised", "bufferized", "loops",
+      "llvm",  "llvm-ir",  "object", "nope",       ""};
   forEachCase(getNumCases(100, /*share=*/15), [&](unsigned i,
                                                   Mutator &mutator) {
     std::string text = i % 2 ? mutator.mutate(kLoops) : kLoops.str();

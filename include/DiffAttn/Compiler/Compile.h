@@ -71,9 +71,9 @@ struct CompiledModule {
 llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
                                              const CompileOptions &options);
 
-/// The module after a stage by its word (Passes.td: `Stage`): input, raised,
-/// scheduled, bufferized, loops and llvm are MLIR, llvm-ir and assembly are
-/// text, object is ELF. For targets
+/// The module after a stage by its word (Passes.td: `Stage`): input, imported,
+/// raised, scheduled, bufferized, loops and llvm are MLIR, llvm-ir and assembly
+/// are text, object is ELF. For targets
 /// with a GPU there are also gpu (MLIR), ptx (text: one module with all
 /// kernels) and cubin (ELF, made by ptxas). What the compiler says beside
 /// errors goes to `diagnostics`.

@@ -13,12 +13,13 @@ include "mlir/Pass/PassBase.td"
 /// The stages of the pipelines and of what is emitted, in their order: passes,
 /// runner, C API and Python take these words (docs/pipelines.md).
 def Stage : I32Enum<"Stage", "stage of compilation", [
-    I32EnumCase<"Input", 0, "input">, I32EnumCase<"Raised", 1, "raised">,
-    I32EnumCase<"Scheduled", 2, "scheduled">, I32EnumCase<"Bufferized", 3, "bufferized">,
-    I32EnumCase<"GPU", 4, "gpu">, I32EnumCase<"PTX", 5, "ptx">, I32EnumCase<"Cubin", 6, "cubin">,
-    I32EnumCase<"Loops", 7, "loops">, I32EnumCase<"LLVM", 8, "llvm">,
-    I32EnumCase<"LLVMIR", 9, "llvm-ir">, I32EnumCase<"Assembly", 10, "assembly">,
-    I32EnumCase<"Object", 11, "object">]> {
+    I32EnumCase<"Input", 0, "input">, I32EnumCase<"Imported", 1, "imported">,
+    I32EnumCase<"Raised", 2, "raised">, I32EnumCase<"Scheduled", 3, "scheduled">,
+    I32EnumCase<"Bufferized", 4, "bufferized">, I32EnumCase<"GPU", 5, "gpu">,
+    I32EnumCase<"PTX", 6, "ptx">, I32EnumCase<"Cubin", 7, "cubin">,
+    I32EnumCase<"Loops", 8, "loops">, I32EnumCase<"LLVM", 9, "llvm">,
+    I32EnumCase<"LLVMIR", 10, "llvm-ir">, I32EnumCase<"Assembly", 11, "assembly">,
+    I32EnumCase<"Object", 12, "object">]> {
   let cppNamespace = "::mlir::diffattn";
 }
 

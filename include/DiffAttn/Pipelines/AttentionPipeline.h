@@ -56,11 +56,11 @@ struct AttentionPipelineOptions
       public RaisingOptions {};
 
 /// Adds the passes that take a module of tensors or buffers to the LLVM
-/// dialect: raising, schedules, `diffattn-decompose` for attention without a
-/// kernel, bufferization, kernels for CPUs, and upstream's conversions for what
-/// is left. Compiled code calls libDiffAttnRuntime.so for threads and memory of
-/// kernels, and malloc and free for other buffers. Sizes and indices are taken
-/// as they are.
+/// dialect: opaque ops of importers, raising, schedules, `diffattn-decompose`
+/// for attention without a kernel, bufferization, kernels for CPUs, and
+/// upstream's conversions for what is left. Compiled code calls
+/// libDiffAttnRuntime.so for threads and memory of kernels, and malloc and free
+/// for other buffers. Sizes and indices are taken as they are.
 void buildAttentionPipeline(OpPassManager &pm,
                             const AttentionPipelineOptions &options);
 

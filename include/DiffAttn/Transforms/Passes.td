@@ -9,6 +9,45 @@
 
 include "mlir/Pass/PassBase.td"
 
+def ImportWeightsPass : Pass<"diffattn-import-weights", "ModuleOp"> {
+  let summary = "Make globals of arguments that are weights";
+  let description = [{
+    An argument of a function that an importer has marked with
+    `diffattn.weight = "name"` becomes an `ml_program.global` of that name with an
+    extern value, which the function loads. `diffattn.writable` becomes
+    `bufferization.writable = true`: the function may write to that argument's
+    memory. docs/spec.md has the contract (import_c1, import_c2).
+  }];
+  let dependentDialects = ["ml_program::MLProgramDialect"];
+}
+
+def ImportSizesPass : Pass<"diffattn-import-sizes", "::mlir::func::FuncOp"> {
+  let summary = "Assert what an importer knows of the sizes of arguments";
+  let description = [{
+    `diffattn.size = ["b", 4, unit]` on an argument names its sizes. The function
+    asserts at its beginning that those of one name are equal, and that those with a
+    number are that number; raising and bufferization read the assertions. Errors of
+    calls number the arguments as they are, so this runs before
+    `diffattn-import-weights`. docs/spec.md has the contract (import_c3).
+  }];
+  let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
+                           "tensor::TensorDialect"];
+}
+
+def ImportBuiltinsPass : Pass<"diffattn-import-builtins", "ModuleOp"> {
+  let summary = "Write the ops that calls of a front door stand for";
+  let description = [{
+    An importer that meets an op of ours calls a private function without a body,
+    which says with `diffattn.builtin = "attention"` what it stands for, and with
+    `diffattn.options = {...}` how. Each call becomes that op, or loops that compute
+    it, and the function goes. docs/spec.md lists the builtins (import_c4 on).
+  }];
+  let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
+                           "diffattn::DiffAttnDialect", "linalg::LinalgDialect",
+                           "math::MathDialect", "scf::SCFDialect",
+                           "tensor::TensorDialect"];
+}
+
 def UnpackSequencesPass : Pass<"diffattn-unpack-sequences"> {
   let summary = "Rewrite attention on packed sequences as a loop over them";
   let description = [{

@@ -59,10 +59,9 @@ static void addCPULLVM(OpPassManager &pm, const PipelineOptions &) {
 }
 
 ArrayRef<StagePasses> mlir::diffattn::getCPUStages() {
-  static constexpr StagePasses stages[] = {{Stage::Raised, addCPURaising},
-                                           {Stage::Scheduled, addCPUSchedules},
-                                           {Stage::Bufferized, addCPUBuffers},
-                                           {Stage::Loops, addCPULoops},
-                                           {Stage::LLVM, addCPULLVM}};
+  static constexpr StagePasses stages[] = {
+      {Stage::Imported, addImport},        {Stage::Raised, addCPURaising},
+      {Stage::Scheduled, addCPUSchedules}, {Stage::Bufferized, addCPUBuffers},
+      {Stage::Loops, addCPULoops},         {Stage::LLVM, addCPULLVM}};
   return stages;
 }

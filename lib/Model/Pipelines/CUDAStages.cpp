@@ -94,7 +94,8 @@ static void addCUDALLVM(OpPassManager &pm, const PipelineOptions &) {
 }
 
 ArrayRef<StagePasses> mlir::diffattn::getCUDAStages() {
-  static constexpr StagePasses stages[] = {{Stage::Raised, addCUDARaising},
+  static constexpr StagePasses stages[] = {{Stage::Imported, addImport},
+                                           {Stage::Raised, addCUDARaising},
                                            {Stage::Scheduled, addCUDASchedules},
                                            {Stage::Bufferized, addCUDABuffers},
                                            {Stage::GPU, addGpuKernels},

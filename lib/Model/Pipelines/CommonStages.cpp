@@ -25,6 +25,13 @@ static void addSimplification(OpPassManager &pm) {
   pm.addPass(createCSEPass());
 }
 
+void mlir::diffattn::addImport(OpPassManager &pm, const PipelineOptions &) {
+  // Errors number the arguments as the importer did, weights among them.
+  pm.addNestedPass<func::FuncOp>(createImportSizesPass());
+  pm.addPass(createImportWeightsPass());
+  pm.addPass(createImportBuiltinsPass());
+}
+
 void mlir::diffattn::addRaising(OpPassManager &pm,
                                 const PipelineOptions &options,
                                 const CheckSizesPassOptions &sizes) {

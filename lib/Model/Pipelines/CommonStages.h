@@ -22,6 +22,9 @@ struct StagePasses {
 ArrayRef<StagePasses> getCPUStages();
 ArrayRef<StagePasses> getCUDAStages();
 
+/// What front doors state of arguments, and their opaque ops.
+void addImport(OpPassManager &pm, const PipelineOptions &options);
+
 /// Checks of sizes, then attention found in unfused graphs.
 void addRaising(OpPassManager &pm, const PipelineOptions &options,
                 const CheckSizesPassOptions &sizes);

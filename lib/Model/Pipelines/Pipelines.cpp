@@ -43,6 +43,11 @@ static void buildStage(OpPassManager &pm, const PipelineOptions &options,
       passes.add(pm, options);
 }
 
+void mlir::diffattn::buildImportPasses(OpPassManager &pm,
+                                       const PipelineOptions &options) {
+  buildStage(pm, options, Stage::Imported);
+}
+
 void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
                                       const PipelineOptions &options) {
   buildStage(pm, options, Stage::Raised);

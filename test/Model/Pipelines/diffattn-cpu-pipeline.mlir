@@ -5,8 +5,8 @@
 
 // RUN: not diffattn-opt %s --diffattn-cpu-pipeline="until=cubin" 2>&1 | FileCheck %s --check-prefix=OTHER
 
-// BAD: until option: expected one of input, raised, {{.*}}, object, but got 'end'
-// OTHER: expected until to be a stage of input, raised, scheduled, bufferized, loops, llvm, but got 'cubin'
+// BAD: until option: expected one of input, imported, raised, {{.*}}, object, but got 'end'
+// OTHER: expected until to be a stage of input, imported, raised, scheduled, bufferized, loops, llvm, but got 'cubin'
 
 // The public function gets the C interface; nothing of any other dialect is left.
 // CHECK-NOT:   {{(func|memref|scf|arith|linalg|tensor|unrealized)[._]}}

@@ -4,7 +4,7 @@
 // RUN: not diffattn-opt %s --diffattn-cuda-pipeline="until=object" 2>&1 | FileCheck %s --check-prefix=STAGE
 // RUN: diffattn-opt %s --diffattn-cuda-pipeline="chip=sm_80" | FileCheck %s --check-prefix=HOST
 // CHIP: sm_70
-// STAGE: expected until to be a stage of input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, but got 'object'
+// STAGE: expected until to be a stage of input, imported, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, but got 'object'
 // HOST: llvm.func @diffattn_rt_device_launch
 
 // Former spellings make the same, with a warning.

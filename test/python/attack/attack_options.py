@@ -16,7 +16,7 @@ MODULE = """func.func @f(%x: tensor<?xf32>) -> tensor<?xf32> {
 }"""
 ODD = [None, True, 0, 1, -1, 1.5, 2**31, 2**63, float("nan"), "", "x", "\0", "a\0b", "\ud800", "\x1b[31m", b"x", [], {}, object(), pathlib.Path("/nowhere"), "/dev/null/x",
        "x" * 5000, np.float32(1), np.int64(2), np.array([1, 2])]
-STAGES = ["input", "raised", "scheduled", "bufferized", "loops", "llvm", "llvm-ir", "assembly", "object", "gpu", "ptx", "cubin", "inputs", "", "object "]
+STAGES = ["input", "imported", "raised", "scheduled", "bufferized", "loops", "llvm", "llvm-ir", "assembly", "object", "gpu", "ptx", "cubin", "inputs", "", "object "]
 TEXTS = ["", "func.func", "module {", "}" * 1000, "(" * 5000, "func.func @f() { return }" * 50, "\0", "\xff", "// only a comment", "func.func private @f()",
          'func.func @"a\x1b[31m"() { return }', "func.func @f(%x: tensor<9999999999999x9999999999xf32>) { return }", "#a = affine_map<(i) -> (i floordiv 0)>",
          "func.func @f() { %c = arith.constant dense<0> : tensor<4611686018427387904xi8>\n return }", "func.func @f(%x: !llvm.ptr) { return }",

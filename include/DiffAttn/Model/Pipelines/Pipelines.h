@@ -73,6 +73,7 @@ void buildPipeline(OpPassManager &pm, const PipelineOptions &options,
                    Stage to = Stage::LLVM, Stage from = Stage::Input);
 
 /// Adds the passes of one stage, for pipelines of one's own.
+void buildImportPasses(OpPassManager &pm, const PipelineOptions &options);
 void buildRaisePasses(OpPassManager &pm, const PipelineOptions &options);
 void buildSchedulePasses(OpPassManager &pm, const PipelineOptions &options);
 void buildBufferizePasses(OpPassManager &pm, const PipelineOptions &options);

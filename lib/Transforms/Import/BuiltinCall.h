@@ -1,0 +1,98 @@
+//===- BuiltinCall.h - calls of opaque ops of front doors -------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_TRANSFORMS_IMPORT_BUILTINCALL_H
+#define DIFFATTN_LIB_TRANSFORMS_IMPORT_BUILTINCALL_H
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace mlir::diffattn::import {
+
+/// A call of a function that stands for an op which importers do not know, and
+/// what the function's declaration says of it. Faults are reported at the
+/// declaration.
+class BuiltinCall {
+public:
+  BuiltinCall(func::CallOp call, func::FuncOp callee);
+
+  StringRef getName() const;
+  ValueRange getOperands() const { return call->getOperands(); }
+  TypeRange getResultTypes() const { return call->getResultTypes(); }
+  /// The type of the one result.
+  RankedTensorType getResultType() const;
+  /// An option, or null.
+  Attribute getOption(StringRef name) const;
+  DictionaryAttr getOptions() const { return options; }
+
+  /// Fails unless there is one result and as many operands as `ranks` has, all
+  /// of them tensors of these ranks, and there are no options but `known`.
+  LogicalResult verify(ArrayRef<int64_t> ranks, int64_t resultRank,
+                       ArrayRef<StringRef> known) const;
+  /// An integer of at least `least`; absent: `otherwise`.
+  FailureOr<int64_t> getInteger(StringRef name, int64_t least,
+                                int64_t otherwise) const;
+  /// A unit, a bool, or 0 or 1 as an i64; absent: false.
+  FailureOr<bool> getFlag(StringRef name) const;
+  InFlightDiagnostic emitFault() const;
+
+private:
+  mutable func::CallOp call;
+  mutable func::FuncOp callee;
+  DictionaryAttr options;
+};
+
+/// Writes loops that carry tensors.
+struct TensorLoopBuilder : ImplicitLocOpBuilder {
+  using ImplicitLocOpBuilder::ImplicitLocOpBuilder;
+  using Body =
+      function_ref<SmallVector<Value>(Value index, ValueRange carried)>;
+
+  Value index(int64_t number) {
+    return arith::ConstantIndexOp::create(*this, number);
+  }
+  Value add(Value a, Value b) { return arith::AddIOp::create(*this, a, b); }
+  Value sub(Value a, Value b) { return arith::SubIOp::create(*this, a, b); }
+  Value size(Value tensor, int64_t axis) {
+    return tensor::DimOp::create(*this, tensor, axis);
+  }
+  Value asIndex(Value integer) {
+    return arith::IndexCastOp::create(*this, getIndexType(), integer);
+  }
+  Value extract(Value tensor, ValueRange place) {
+    return tensor::ExtractOp::create(*this, tensor, place);
+  }
+  Value insert(Value element, Value tensor, ValueRange place) {
+    return tensor::InsertOp::create(*this, element, tensor, place);
+  }
+  /// An empty tensor whose dynamic sizes are those of `source`, axis by axis.
+  Value emptyLike(Value source, RankedTensorType type);
+  /// What `body` makes of `init` from `begin` to `end`.
+  SmallVector<Value> loop(Value begin, Value end, Value step, ValueRange init,
+                          Body body);
+  SmallVector<Value> loop(Value end, ValueRange init, Body body) {
+    Value begin = index(0), step = index(1);
+    return loop(begin, end, step, init, body);
+  }
+  /// What `then` makes where `condition` holds, else `otherwise`.
+  SmallVector<Value> ifElse(Value condition, ValueRange otherwise,
+                            function_ref<SmallVector<Value>()> then);
+};
+
+/// Writes the ops that a call stands for; gives its result.
+using EmitBuiltin = FailureOr<Value> (*)(TensorLoopBuilder &, BuiltinCall);
+
+FailureOr<Value> emitArgsort(TensorLoopBuilder &b, BuiltinCall call);
+FailureOr<Value> emitAttention(TensorLoopBuilder &b, BuiltinCall call);
+FailureOr<Value> emitGroupedGemm(TensorLoopBuilder &b, BuiltinCall call);
+FailureOr<Value> emitSolveTriangular(TensorLoopBuilder &b, BuiltinCall call);
+FailureOr<Value> emitWriteRows(TensorLoopBuilder &b, BuiltinCall call);
+
+} // namespace mlir::diffattn::import
+
+#endif // DIFFATTN_LIB_TRANSFORMS_IMPORT_BUILTINCALL_H
