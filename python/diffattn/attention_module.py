@@ -30,7 +30,8 @@ _PLAIN = frozenset((type(None), bool, int, float, str))
 
 def options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
                integral=False) -> tuple[str | None, ...]:
-    """The op's attributes as MLIR writes them, exactly. The first is the scale's; None stands for the default."""
+    """The op's attributes as a builtin's options, which MLIR writes so, exactly: enumerations are words. The first is the scale's; None
+    stands for the default."""
     options = (scale, is_causal, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
     sides = tuple(window) if type(window) in (tuple, list) else ()
     key = (options, type(window), sides, tuple(map(type, options)), tuple(map(type, sides)))
@@ -87,20 +88,37 @@ def _check_options(scale, is_causal, window, softcap, lam_activation, norm, norm
     if softcap is not None:
         result.append(f"softcap = {_float32('softcap', softcap, 'a positive number', lambda x: x > 0)}")
     if checks.choice("lam_activation", lam_activation, (None, "sigmoid")):
-        result.append("lambda_act = #diffattn.activation<sigmoid>")
+        result.append('lambda_act = "sigmoid"')
     checks.choice("norm_eps_mode", norm_eps_mode, ("inside", "outside"))
     epsilon = _float32("norm_eps", norm_eps, "a number from 0", lambda x: x >= 0)
     if checks.choice("norm", norm, (None, "rms")):
-        result += ["norm = #diffattn.norm<rms>", f"norm_eps = {epsilon}", f"norm_eps_mode = #diffattn.eps_mode<{norm_eps_mode}>"]
+        result += ['norm = "rms"', f"norm_eps = {epsilon}", f'norm_eps_mode = "{norm_eps_mode}"']
     result.append(f"out_scale = {_float32('out_scale', out_scale)}")
     return tuple(result)
 
 
 @functools.lru_cache(maxsize=1024)
 def attributes_of(width: int, options: tuple[str | None, ...]) -> str:
-    """All attributes, the scale's default included, for heads of `width`."""
+    """All attributes of the op, the scale's default included, for heads of `width`."""
+    return ", ".join(_AS_ATTRIBUTES.get(option, option) for option in _with_scale(width, options))
+
+
+@functools.lru_cache(maxsize=1024)
+def builtin_options(width: int, options: tuple[str | None, ...], operands: tuple[str, ...]) -> str:
+    """The options of the builtin `attention` (docs/spec.md, import_c5) of operands with these names, for heads of `width`."""
+    names = ", ".join(f'"{name}"' for name in operands)
+    return "{" + ", ".join([f"operands = [{names}]", *_with_scale(width, options)]) + "}"
+
+
+def _with_scale(width: int, options: tuple[str | None, ...]) -> list[str]:
     scale, *others = options
-    return ", ".join([scale or f"scale = {_scale(1.0 / math.sqrt(width))}", *others])
+    return [scale or f"scale = {_scale(1.0 / math.sqrt(width))}", *others]
+
+
+#: Enumerations, which the op has types for.
+_AS_ATTRIBUTES = {'lambda_act = "sigmoid"': "lambda_act = #diffattn.activation<sigmoid>", 'norm = "rms"': "norm = #diffattn.norm<rms>",
+                  'norm_eps_mode = "inside"': "norm_eps_mode = #diffattn.eps_mode<inside>",
+                  'norm_eps_mode = "outside"': "norm_eps_mode = #diffattn.eps_mode<outside>"}
 
 
 def size_bounds(queries: int, keys: int) -> str:

@@ -61,8 +61,7 @@ def run(args) -> int:
     imported = read(path, args.format, dict(args.size))
     if imported.weights and args.weights is None:
         raise UsageError(f"expected --weights=FILE, because {path} has {len(imported.weights)} weights, as {next(iter(imported.weights))}")
-    _check_text(path, imported.text)
-    files = [(output, [imported.text.encode()])]
+    files = [(output, [_as_module(path, imported.text)])]
     if args.weights is not None:
         from .importing.safetensors import pieces
 
@@ -112,12 +111,12 @@ def _found_format(path: str) -> str:
                   f"or what jax.export has serialized), but got {got}; --format={{{','.join(FORMATS)}}} says which it is")
 
 
-def _check_text(path: str, text: str) -> None:
-    """That what would be written is read by the other commands."""
+def _as_module(path: str, text: str) -> bytes:
+    """What an importer printed as a module that every MLIR 22 reads, with its weights and ops of ours written out."""
     from .runtime import emit
 
     try:
-        emit(text, "input")
+        return emit(text, "imported")
     except IRError as error:
         reason = shown(" ".join(str(error).split()), 400)
         raise IRError(f"{path}: expected to be imported as a module that this MLIR reads, but got: {reason}") from None

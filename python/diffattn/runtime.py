@@ -402,8 +402,8 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
 def emit(mlir: ModuleText, stage: str, *, target: str = "cpu", raise_attention: bool = True, reference: bool = False,
          unchecked: bool = False, from_stage: str = "input", ptxas: FilePath = "ptxas", diagnostics: list[Diagnostic] | None = None,
          batch_invariant: bool | None = None, prefetch_bytes: int | None = None) -> bytes:
-    """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
-    assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
+    """The module after a stage of the pipeline: input, imported, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm,
+    llvm-ir, assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
     name. What the compiler says, `Diagnostic`s of every kind, is added to the list `diagnostics`."""
     ir, stage = checks.module(mlir), checks.text("stage", stage, "the name of a stage")
     if diagnostics is not None and not isinstance(diagnostics, list):

@@ -16,7 +16,7 @@ from torch import nn
 
 from diffattn import cli, errors, import_command
 from diffattn.importing.function import Imported
-from diffattn.importing.names import symbol, weight_names
+from diffattn.importing.names import weight_names
 from diffattn.importing.safetensors import pieces
 from diffattn.output import write_files
 from diffattn.runtime import Executable
@@ -306,7 +306,6 @@ def test_kinds_that_the_content_tells(kind, name, tmp_path):
 def test_names_of_weights():
     names = weight_names(["a.b", "a.b", "", "{}", 'q"', "\x00\n", "a\\b", "ä"])
     assert names == ["a.b", "a.b.2", "weight", "{ }", "q'", "/x00/n", "a/b", "ä"]
-    assert symbol("a b") == '"a b"'
 
 
 def test_safetensors_are_read_by_others(tmp_path):

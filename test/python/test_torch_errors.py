@@ -1,4 +1,4 @@
-"""What diffattn.compile refuses, each by one error of the package; and what it makes of texts of torch-mlir."""
+"""What diffattn.compile refuses, each by one error of the package; and what is read of texts of torch-mlir."""
 import copy
 import pickle
 import subprocess
@@ -13,7 +13,6 @@ from torch import nn
 import diffattn
 from diffattn import errors
 from diffattn.runtime import Executable
-from diffattn.importing import mlir_text, weight_globals
 from diffattn.torch import lowering, requirements
 from diffattn.torch.graph import prepare
 
@@ -60,7 +59,7 @@ def test_a_view_without_elements():
     program = torch.export.export(Tripled(lambda x: x.view(0, 5, 2, 4)), (torch.rand(0, 5, 8),)).run_decompositions({})
     with pytest.raises(errors.CompileError, match=r"test_torch_errors\.py:\d+: expected a view of elements, but got aten\.view\.default of \[0, 5, 8\] as "
                                                   r"\[0, 5, 2, 4\], without any; a size that may be 0 \(torch\.export\.Dim\(name, min=0\)"):
-        lowering.lower(prepare(program.graph_module, empty_apart=False).module)
+        lowering.lower(prepare(program.graph_module, empty_apart=False).module, {})
 
 
 def test_fallback():
@@ -235,26 +234,4 @@ def test_truth_values_as_hex(sizes, packed):
     kind = "x".join(map(str, sizes)) + "xi1"
     text = (f'func.func @main() -> tensor<{kind}> {{\n  %0 = arith.constant dense<"0x{data.tobytes().hex().upper()}"> : tensor<{kind}>\n'
             f'  return %0 : tensor<{kind}>\n}}')
-    np.testing.assert_array_equal(Executable(mlir_text.readable_constants(text), cache=False).call("main")[0], values)
-
-
-def test_arguments_become_weights():
-    text = """#map = affine_map<(d0) -> (d0)>
-module {
-  func.func @main(%arg0: tensor<2xf32>, %arg1: tensor<?xf32> {a.b = [1, 2]}, %arg2: tensor<3x1xbf16>) -> (tensor<2xf32>, tensor<3x1xbf16>) {
-    return %arg0, %arg2 : tensor<2xf32>, tensor<3x1xbf16>
-  }
-}
-"""
-    assert weight_globals.with_weights(text, {0: "a", 2: "b"}) == """#map = affine_map<(d0) -> (d0)>
-module {
-  ml_program.global private @a(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32>
-  ml_program.global private @b(#ml_program.extern<tensor<3x1xbf16>>) : tensor<3x1xbf16>
-  func.func @main(%arg1: tensor<?xf32> {a.b = [1, 2]}) -> (tensor<2xf32>, tensor<3x1xbf16>) {
-    %arg0 = ml_program.global_load_const @a : tensor<2xf32>
-    %arg2 = ml_program.global_load_const @b : tensor<3x1xbf16>
-    return %arg0, %arg2 : tensor<2xf32>, tensor<3x1xbf16>
-  }
-}
-"""
-    assert weight_globals.with_weights(text, {}) == text
+    np.testing.assert_array_equal(Executable(text, cache=False).call("main")[0], values)

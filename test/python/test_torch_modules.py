@@ -246,7 +246,7 @@ def test_constants_of_truth_values_and_bf16():
 def test_one_text_for_one_module():
     module, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU()), torch.randn(2, 4)
     compiled, again = check(module, (x,)), check(module, (x,))
-    assert compiled.mlir == again.mlir and "ml_program.global" in compiled.mlir and "dense_resource" not in compiled.mlir
+    assert compiled.mlir == again.mlir and "diffattn.weight" in compiled.mlir and "dense_resource" not in compiled.mlir
     assert compiled.diagnostics == []
 
 

@@ -20,8 +20,3 @@ def weight_names(names: Iterable[str]) -> list[str]:
         taken.add(unique)
         result.append(unique)
     return result
-
-
-def symbol(name: str) -> str:
-    """How MLIR's text has a name that `weight_names` gave, behind its `@`."""
-    return f'"{name}"'

@@ -14,7 +14,7 @@ from ..importing.options import CodeOptions
 if TYPE_CHECKING:
     from .function import CompiledFunction
 
-__all__ = ["compile", "load"]
+__all__ = ["attention", "compile", "load"]
 
 #: What docs/jax.md lists: versions begin so.
 TRIED = {"jax": ("0.10.",), "jaxlib": ("0.10.",)}
@@ -56,6 +56,29 @@ def compile(fn: Callable[..., Any], *args: Any, kwargs: Mapping[str, Any] | None
     return CompiledFunction(Traced(fn, args, dict(kwargs or {})), options)
 
 
+def attention(q1: Any, k1: Any, q2: Any, k2: Any, v: Any, lam: Any, *, scale: float | None = None, is_causal: bool = False,
+              window: tuple[int | None, int | None] | None = None, attn_mask: Any = None, softcap: float | None = None,
+              lam_activation: str | None = None, norm: str | None = None, norm_weight: Any = None, norm_eps: float = 1e-5,
+              norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: Any = None, kv_len: Any = None, q_offset: Any = None,
+              segment_ids: tuple[Any, Any] | None = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, block_table: Any = None,
+              integral: bool = False) -> Any:
+    """Differential attention as one op of a function that `compile` takes: an array [B, Hs, Tq, dv] of q1's type.
+
+    The arguments are those of `diffattn.attention`, as arrays of JAX. kv_len, q_offset and segment_ids may be int32, which is what JAX
+    has with its 64-bit types switched off. JAX itself cannot run the op: it is a custom call of StableHLO, `diffattn.attention`.
+
+    Raises UsageError for options that the op does not have; `compile` raises CompileError for shapes and types that it does not take.
+    """
+    require()
+    from .builtins import attention as call
+
+    q_segments, kv_segments = segment_ids or (None, None)
+    return call(q1, k1, q2, k2, v, lam, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap,
+                lam_activation=lam_activation, norm=norm, norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode,
+                out_scale=out_scale, gate=gate, kv_len=kv_len, q_offset=q_offset, q_segments=q_segments, kv_segments=kv_segments,
+                cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral)
+
+
 def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | None = None,
          cache: bool | str | os.PathLike[str] = True, batch_invariant: bool | None = None) -> CompiledFunction:
     """A function that computes what the StableHLO in the file `path` does: text or bytecode of a module, or what `jax.export` has
@@ -67,7 +90,7 @@ def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | No
     gives arrays of JAX if an argument is one, tensors if one is a tensor, else NumPy's; several results of a module are a tuple.
 
     Raises InputError for a file that cannot be read, IRError for one that holds no sound StableHLO, CompileError for what cannot be
-    lowered, as custom calls, and LibraryError if jax is missing.
+    lowered, as custom calls of others, and LibraryError if jax is missing.
     """
     place, options = checks.path("path", path), CodeOptions(target=target, threads=threads, cache=cache, batch_invariant=batch_invariant)
     require()

@@ -15,11 +15,10 @@ from ..arrays import BFLOAT16, CODES, DTYPES
 from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..importing.constants import is_weight
 from ..importing.function import Imported, Value
-from ..importing.mlir_text import readable_constants
-from ..importing.names import symbol
-from ..importing.weight_globals import with_weights
+from ..importing.contract import mark_arguments
 from ..text import shown
 from .building import cast, drop_signs, signless
+from .builtins import PREFIX, make_call
 from .control_flow import lower_control_flow
 from .inline import inline
 from .rewrites import drop_hints, limit_shifts, saturate_conversions, widen_bytes, write_out_algorithms, write_out_empty
@@ -98,7 +97,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
                 PassManager.parse(_SIZES).run(module.operation)
             drop_hints(list(_walk(module.operation)))
             function = inline(module)
-            _resolve_custom_calls(function)
+            _resolve_custom_calls(module, function)
             _refuse_elements(function)
             _, results = signature(module)
             _strip(module.operation, function)
@@ -116,15 +115,14 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             lower_sort(list(_walk(function)))
             PassManager.parse(_LOWERING).run(module.operation)
             _refuse_left_over(function)
-            text = readable_constants(str(module))
+            mark_arguments(ir, function, {len(own) + number: weight for number, weight in enumerate(weights)})
+            text = str(module)
     except DiffAttnError as error:
         raise type(error)(f"{name}: {error}") from None
     except Exception as error:
         raise CompileError(f"{name}: expected StableHLO that jaxlib lowers to upstream dialects, but got: {_said(error)}") from None
     if any(isinstance(size, str) for value in results for size in value.sizes):
         raise CompileError(f"{name}: expected results whose sizes follow from those of the arguments, but got {', '.join(map(str, results))}")
-    count = len(own)
-    text = with_weights(text, {count + number: symbol(weight) for number, weight in enumerate(weights)})
     return Imported(text, [Value(value.name, value.dtype, tuple(shape)) for value, shape in zip(arguments, shapes)], results, weights)
 
 
@@ -140,12 +138,15 @@ def _walk(op):
                 yield inner.operation
 
 
-def _resolve_custom_calls(function) -> None:
+def _resolve_custom_calls(module, function) -> None:
     """What jax.export asserts of sizes holds or not, now that they are known. Other calls are of code that is not in the module."""
     for op in _walk(function):
         if op.name != "stablehlo.custom_call":
             continue
         target = ir.StringAttr(op.attributes["call_target_name"]).value
+        if target.startswith(PREFIX):
+            make_call(module, op, target)
+            continue
         if target.startswith("stablehlo."):  # what has no op of StableHLO while sizes are symbols
             raise CompileError(f"{_line(str(op.location))}expected ops that StableHLO's passes give their sizes, but got {target}, as an export has "
                                "it; diffattn.jax.compile takes such a function")

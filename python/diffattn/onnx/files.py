@@ -16,6 +16,7 @@ from ..files import open_regular, read_regular
 from ..importing.constants import is_weight
 from ..importing.names import weight_names
 from ..text import shown
+from .builtins import register
 
 #: Of protobuf; larger models have their weights in files of external data.
 MOST_BYTES = (1 << 31) - 1
@@ -40,6 +41,7 @@ class ModelFile:
 
 def read_model(path: str) -> ModelFile:
     """Raises InputError, IRError, WeightsError and CompileError as `diffattn.onnx.load`."""
+    register()
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(read_regular(path, MOST_BYTES, InputError))

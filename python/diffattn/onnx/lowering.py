@@ -14,22 +14,19 @@ from torch_mlir.extras import onnx_importer
 
 from ..errors import CompileError, LibraryError
 from ..importing.function import Imported, Value
-from ..importing.mlir_text import left_over, readable_constants
-from ..importing.names import symbol
-from ..importing.weight_globals import with_weights
+from ..importing.contract import mark_arguments
+from ..importing.torch_backend import left_over, to_linalg
 from ..text import shown
 from .assertions import assert_pads
 from .builder import ONNX, Refused, type_text, types_of
+from .builtins import make_calls, mark
 from .decompositions import decompose
-from .equal_sizes import assert_equal_sizes
 from .files import DTYPES, ModelFile, said, type_name, type_names
 from .opsets import upgrade
 from .origins import Origins
 from .reshapes import spell_reshapes
 from .sizes import fold_sizes, forget_traced_sizes, infer_sizes, settle_sizes
 
-_PIPELINE = ("builtin.module(torch-onnx-to-torch-backend-pipeline,"
-             "torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
 #: Ops that torch-mlir does not lower, but what ONNX says that they are made of.
 _EXPANDED = {"": {"MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "Swish"}}
 #: Raised by onnx for models whose sizes it does not infer.
@@ -58,9 +55,12 @@ def lower(file: ModelFile) -> Imported:
         raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got{told}") from None
     settle_sizes(proto.graph)
     results = [_value(file, "output", value) for value in proto.graph.output]
-    text = assert_equal_sizes(readable_constants(_linalg(file, proto, origins)), given)
-    weights = {file.count + number: symbol(name) for number, name in enumerate(file.weights)}
-    return Imported(with_weights(text, weights), given, results, file.weights)
+    module = _linalg(file, proto, origins)
+    weights = {file.count + number: name for number, name in enumerate(file.weights)}
+    with module.context:
+        mark_arguments(ir, module.body.operations[0], weights, sizes={number: value.sizes for number, value in enumerate(given) if any(
+            isinstance(size, str) for size in value.sizes)})
+    return Imported(str(module), given, results, file.weights)
 
 
 def _value(file: ModelFile, what: str, value) -> Value:
@@ -91,37 +91,40 @@ def _uninferred(proto: onnx.ModelProto, origins: Origins, error: Exception) -> s
     return f" {origin}{f' of {given}' if given else ''}: {shown(reason, 400)}"
 
 
-def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> str:
+def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> ir.Module:
     graph = proto.graph
     graph.name = "main"
     for number, node in enumerate(graph.node):  # locations are the nodes' names: messages lead back by them
         if node.op_type in _RANDOM and node.domain in ONNX:
             raise CompileError(f"{file.path}: expected a model without random numbers, but got {origins.of(node.name)}")
         node.name = f"node:{number}:{node.name}"
+        mark(node)
     context = ir.Context()
     torch_dialect.register_dialect(context)
     importer = None
     try:
         config = onnx_importer.Config(function_expansion_allowlists_by_domain=_EXPANDED)
         info = onnx_importer.ModelInfo(proto, config=config)
-        operation = info.create_module(context=context).operation
+        imported = info.create_module(context=context)
+        operation = imported.operation
         importer = onnx_importer.NodeImporter.define_function(info.main_graph, operation)
         importer.import_all()
         assert_pads(operation, graph.name, origins)
         spell_reshapes(operation, graph)
+        make_calls(ir, imported)
         text = operation.get_asm(enable_debug_info=True)
     except Exception as error:  # the importer raises many classes
         origin = origins.of(_unimported(graph, importer))
         told = f" {origin}" if origin else ""
         raise CompileError(f"{file.path}: expected a model that torch-mlir lowers, but got{told}: {said(error)}") from None
-    status, lowered, messages = _run_passes(text)
+    status, lowered, messages = _run_passes(text, to_linalg(context, "torch-onnx-to-torch-backend-pipeline"))
     if status:
         raise _refused(file, origins, messages if status > 0 else "its program crashed")
-    if "tm_tensor." in lowered:
-        context.allow_unregistered_dialects = True
-        placed = ir.Module.parse(_run_passes(text, "--mlir-print-debuginfo", "--mlir-print-op-generic")[1], context)
-        raise _refused(file, origins, next(left_over(placed.operation)))
-    return lowered
+    context.allow_unregistered_dialects = True  # that of what is left over
+    module = ir.Module.parse(lowered, context)
+    for place in left_over(module.operation):
+        raise _refused(file, origins, place)
+    return module
 
 
 def _unimported(graph: onnx.GraphProto, importer) -> str:
@@ -130,17 +133,17 @@ def _unimported(graph: onnx.GraphProto, importer) -> str:
     return next((node.name for node in graph.node if any(name and name not in made for name in node.output)), "")
 
 
-def _run_passes(text: str, *options: str) -> tuple[int, str, str]:
-    """Status, output and messages of torch-mlir's own program: a crash of its passes, which some graphs cause, ends that alone. The
-    status of a crash is negative."""
+def _run_passes(text: str, pipeline: str) -> tuple[int, str, str]:
+    """Status, output in MLIR's generic form and messages of torch-mlir's own program: a crash of its passes, which some graphs cause, ends
+    that alone. The status of a crash is negative."""
     program = os.path.join(os.path.dirname(_mlir_libs.__file__), "torch-mlir-opt")
+    command = [program, "-", f"--pass-pipeline={pipeline}", "--mlir-print-debuginfo", "--mlir-print-op-generic"]
     messages, crashed = [], False
     with tempfile.TemporaryFile("w+", encoding="utf-8") as given, tempfile.TemporaryFile("w+", encoding="utf-8") as made:
         given.write(text)
         given.seek(0)
         try:
-            process = subprocess.Popen([program, "-", f"--pass-pipeline={_PIPELINE}", *options], stdin=given, stdout=made, stderr=subprocess.PIPE,
-                                       encoding="utf-8", errors="replace")
+            process = subprocess.Popen(command, stdin=given, stdout=made, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
         except OSError as error:
             raise LibraryError(f"{program}: expected torch-mlir's program, but running it gave: {error.strerror}; pip install 'diffattn[onnx]'") from None
         with process:

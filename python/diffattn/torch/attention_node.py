@@ -1,7 +1,7 @@
 """`torch.ops.diffattn.attention` in graphs that are compiled, where it becomes one op of the dialect.
 
 Its decomposition converts the operands to what the dialect's op takes, and puts them with its attributes into one node of
-`torch.ops.diffattn._attention`, which nothing takes apart: node_text.py writes it.
+`torch.ops.diffattn._attention`, which nothing takes apart: the builtin `attention`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import torch
 
 from ..array_facts import IN_ELEMENTS, ArrayType
 from ..arrays import DTYPES
-from ..attention_module import attributes_of, fixed_axes, options_of
+from ..attention_module import builtin_options, fixed_axes, options_of
 from ..attention_operands import OPTIONAL, POSITIONS, TABLES
 from ..attention_plan import check_arguments
 from ..errors import CompileError, InputError
 from .op import add_operator
 from .tensors import CODE_OF
 
-#: `spec` is JSON: the names of the operands, their known sizes and the result's (null: any), and the attributes as text.
+#: `spec` is JSON: the options as text of MLIR, among them the names of the operands, and the known sizes of the operands and of the
+#: result (null: any).
 SCHEMA = "_attention(str spec, Tensor[] operands) -> Tensor"
 
 
@@ -63,12 +64,9 @@ def attention(exported: bool):
         while "bias" in given and given["bias"].dim() < 4:
             given["bias"] = given["bias"].unsqueeze(0)
         sizes = {name: _known(name, tensor, exported, tables) for name, tensor in given.items()}
-        spec = {"names": list(given), "sizes": list(sizes.values()),
-                "result": [*sizes["q1"][:3], sizes["v"][3]], "attributes": attributes_of(sizes["q1"][3], options)}
-        operands = list(given.values())
-        if "kv_len" in given:
-            operands.append((given["kv_len"] < 0).sum())
-        return torch.ops.diffattn._attention(json.dumps(spec), operands)
+        spec = {"options": builtin_options(sizes["q1"][3], options, tuple(given)), "sizes": list(sizes.values()),
+                "result": [*sizes["q1"][:3], sizes["v"][3]]}
+        return torch.ops.diffattn._attention(json.dumps(spec), list(given.values()))
 
     return decompose
 

@@ -11,8 +11,8 @@ import types
 
 import torch
 
-from ..importing import mlir_text, weight_globals
-from . import attention_text, equal_sizes, grouped_text, lowering, node_text, order_text, solve_text, write_text
+from ..importing import contract, torch_backend
+from . import builtins, lowering
 
 
 class _Unknown(Exception):
@@ -20,7 +20,7 @@ class _Unknown(Exception):
 
 
 def graph_key(module: torch.fx.GraphModule, weights: dict[int, str], written: set[int]) -> str | None:
-    """The key of a prepared graph whose inputs with the numbers in `weights` become globals of these names, and whose inputs with the
+    """The key of a prepared graph whose inputs with the numbers in `weights` are marked as weights of these names, and whose inputs with the
     numbers in `written` may be written to. It holds each node's op,
     arguments, types, sizes and strides, symbols with their ranges, constants to the last bit, and the versions of all that takes part
     in lowering. The values of inputs do not count, which for weights and for constants that are tensors come with the call. None: the
@@ -50,9 +50,7 @@ def _lowered_by() -> list[str] | None:
         files = None
     if not files:
         return None  # a build that is worked on
-    sources = [pathlib.Path(module.__file__).read_bytes()
-               for module in (attention_text, equal_sizes, grouped_text, lowering, mlir_text, node_text, order_text, solve_text, weight_globals,
-                              write_text)]
+    sources = [pathlib.Path(module.__file__).read_bytes() for module in (builtins, contract, lowering, torch_backend)]
     return [torch.__version__, str(torch.version.git_version), *(hashlib.sha256(data).hexdigest() for data in (files.encode(), *sources))]
 
 

@@ -1,6 +1,6 @@
 """Products of groups of rows, each group with a matrix of its own, as a mixture of experts has them: one node, which nothing takes apart.
 
-grouped_text.py writes it as a loop over the groups. How many rows a group has is data.
+The builtin `grouped_gemm`. How many rows a group has is data.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import torch
 
 from .op import add_operator
 
-#: Rows [rows, k] times matrices [groups, k, n], or with `turned` 1 [groups, n, k]: [rows, n], in f32 for numbers of 16 bits. `ends`,
+#: Rows [rows, k] times matrices [groups, k, n], or with `transposed` 1 [groups, n, k]: [rows, n], in f32 for numbers of 16 bits. `ends`,
 #: [groups], rises and says before which row each group ends; rows behind the last end are 0.
-SCHEMA = "_grouped_mm(Tensor x, Tensor matrices, Tensor ends, int turned) -> Tensor"
+SCHEMA = "_grouped_gemm(Tensor x, Tensor matrices, Tensor ends, int transposed) -> Tensor"
 
 
 def _sums_in(dtype):
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def _fake(x, matrices, ends, turned):
-    return x.new_empty([x.size(0), matrices.size(1 if turned else 2)], dtype=_sums_in(x.dtype))
+def _fake(x, matrices, ends, transposed):
+    return x.new_empty([x.size(0), matrices.size(1 if transposed else 2)], dtype=_sums_in(x.dtype))
 
 
 add_operator(SCHEMA, _fake)
@@ -27,8 +27,8 @@ add_operator(SCHEMA, _fake)
 
 def _multiply(x, matrices, ends, dtype):
     # The matrices of layers lie turned: as they lie they are read in place.
-    turned = matrices.stride(-1) != 1 and matrices.stride(-2) == 1
-    return torch.ops.diffattn._grouped_mm(x, matrices.mT if turned else matrices, ends, int(turned)).to(dtype)
+    transposed = matrices.stride(-1) != 1 and matrices.stride(-2) == 1
+    return torch.ops.diffattn._grouped_gemm(x, matrices.mT if transposed else matrices, ends, int(transposed)).to(dtype)
 
 
 def grouped_mm(x, matrices, offs=None, bias=None, out_dtype=None):

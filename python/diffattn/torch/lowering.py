@@ -5,31 +5,28 @@ from __future__ import annotations
 import contextlib
 import re
 import types
+from collections.abc import Collection, Mapping
 
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import CompileError
-from ..importing.mlir_text import left_over, readable_constants
+from ..importing.contract import mark_arguments
+from ..importing.torch_backend import left_over, to_linalg
 from ..text import shown
+from .builtins import make_calls
 from .empty import is_empty
-from .equal_sizes import assert_equal_sizes
-from .node_text import make_calls, with_ops
 from .source import describe
 from .views import VIEWS
 
-#: What `torch_mlir.fx` runs on an imported graph: the second is torch-backend-to-linalg-on-tensors-backend-pipeline, without its last
-#: pass, which refuses calls of functions. What it looks for else, `left_over` does.
-_PIPELINES = ("builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})",
-              "builtin.module(func.func(torch-restructure-non-constant-axes, torch-fuse-quantized-ops, "
-              "convert-torch-to-tmtensor{allow-non-finites=true}, canonicalize, convert-torch-to-linalg{allow-non-finites=true}, "
-              "canonicalize, convert-torch-to-scf, convert-torch-to-arith, convert-torch-to-tensor), "
-              "convert-torch-conversion-to-mlprogram, func.func(memref-expand, canonicalize, resolve-shaped-type-result-dims, cse), "
-              "torch-func-backend-type-conversion, func.func(canonicalize, torch-finalizing-backend-type-conversion))")
+#: What `torch_mlir.fx` runs on an imported graph.
+_TO_BACKEND = "builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})"
 
 
-def lower(module: torch.fx.GraphModule) -> str:
-    """The text of a module whose function `main` is the graph of `module`: its inputs are arguments, its outputs results.
+def lower(module: torch.fx.GraphModule, weights: Mapping[int, str], written: Collection[int] = ()) -> str:
+    """The text of a module whose function `main` is the graph of `module`: its inputs are arguments, its outputs results. Arguments whose
+    numbers are in `weights` are marked as weights of these names, those in `written` as memory that may be written to, and sizes of one
+    symbol as equal (importing/contract.py).
 
     Raises CompileError that names the ATen op that torch-mlir does not lower, and the line of the user's module.
     """
@@ -47,16 +44,37 @@ def lower(module: torch.fx.GraphModule) -> str:
         with _named_by_location(module.graph):
             importer.import_stateless_graph(module.graph, func_name="main")
         operation = importer.module.operation
-        nodes = make_calls(importer.module)
-        for pipeline in _PIPELINES:
+        make_calls(importer.module)
+        for pipeline in (_TO_BACKEND, to_linalg(context)):
             with context:
                 PassManager.parse(pipeline).run(operation)
     except Exception as error:  # the importer raises many classes
         raise _refused(module.graph, str(error)) from None
     for place in left_over(operation):
         raise _refused(module.graph, place)
-    assert_equal_sizes(next(op for op in importer.module.body if op.attributes["sym_name"].value == "main"), module.graph)
-    return with_ops(readable_constants(str(importer.module)), nodes)
+    with context:
+        main = next(op for op in importer.module.body if op.attributes["sym_name"].value == "main")
+        mark_arguments(ir, main, weights, written, _named_sizes(module.graph))
+    return str(importer.module)
+
+
+def _named_sizes(graph: torch.fx.Graph) -> dict[int, str | list[str | int | None]]:
+    """Names of the sizes of inputs that have one symbol, by the inputs' numbers: the same in graphs that differ in the symbols' own names
+    alone, which share one text in the cache."""
+    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
+    seen: dict = {}
+    for value in values:
+        for size in value.shape if isinstance(value, torch.Tensor) else [value]:
+            if isinstance(size, torch.SymInt):
+                seen[size.node.expr] = seen.get(size.node.expr, 0) + 1
+    names = {expression: f"s{number}" for number, expression in enumerate(one for one, count in seen.items() if count > 1)}
+
+    def name(size):
+        return names.get(size.node.expr) if isinstance(size, torch.SymInt) else None
+
+    named = {number: [name(size) for size in value.shape] if isinstance(value, torch.Tensor) else name(value)
+             for number, value in enumerate(values)}
+    return {number: sizes for number, sizes in named.items() if sizes and (isinstance(sizes, str) or any(sizes))}
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ import torch
 from .. import text_cache
 from ..arrays import CODES, Result, owned
 from ..errors import CompileError, InputError
-from ..importing.weight_globals import with_weights
 from ..runtime import Diagnostic, Executable
 from . import tensors
 from .facts import as_arguments
@@ -177,7 +176,7 @@ def _text(module, weights: dict[int, str], written: set[int], name: str, cache) 
     key = graph_key(module, weights, written) if cache is not False else None
     text = text_cache.read(key, cache) if key else None
     if text is None:
-        text = with_weights(lower(module), weights, written)
+        text = lower(module, weights, written)
         if key:
             text_cache.keep(key, f"text of {name}, a graph of PyTorch", text, cache)
     return text

@@ -9,8 +9,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ..arrays import BFLOAT16, DTYPES
 from ..errors import CompileError, DiffAttnError
 from ..importing.function import Imported, Value
-from ..importing.names import symbol, weight_names
-from ..importing.weight_globals import with_weights
+from ..importing.names import weight_names
 from ..text import shown
 from .archive import load
 from .decompositions import exporting, table
@@ -58,7 +57,7 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
             number_of[number] = len(weights)
             weights.append((one.name, one.constant) if spec is None else (spec.target, held[spec.target]))
     names = weight_names(name for name, _ in weights)
-    text = with_weights(lower(prepared.module), {number: symbol(names[at]) for number, at in number_of.items()})
+    text = lower(prepared.module, {number: names[at] for number, at in number_of.items()})
     return Imported(text, arguments, [], {name: _array(name, tensor) for name, (_, tensor) in zip(names, weights)})
 
 

@@ -1,4 +1,4 @@
-"""Triangular systems of equations: one node, which nothing takes apart. solve_text.py writes it as loops that substitute row by row."""
+"""Triangular systems of equations: one node, which nothing takes apart: the builtin `solve_triangular`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows that a graph writes into a tensor at places that data gives, as into a cache: one node, which nothing takes apart.
 
-write_text.py writes it as a loop that inserts row by row. Where the tensor is an argument that the graph changes, the rows are written
+The builtin `write_rows`. Where the tensor is an argument that the graph changes, the rows are written
 to its own memory, and the others are not touched.
 """
 
@@ -10,12 +10,12 @@ import torch
 
 from .op import add_operator
 
-#: `x` with row i of `source`, along axis `dim`, at place index[i] of that axis, which is there; the last one of several with one place.
+#: `x` with row i of `source`, along axis `axis`, at place index[i] of that axis, which is there; the last one of several with one place.
 #: With `adds` 1 each row is added to what is there, one after the other.
-SCHEMA = "_write_rows(Tensor x, int dim, Tensor index, Tensor source, int adds) -> Tensor"
+SCHEMA = "_write_rows(Tensor x, int axis, Tensor index, Tensor source, int adds) -> Tensor"
 
 
-def _fake(x, dim, index, source, adds):
+def _fake(x, axis, index, source, adds):
     return x.new_empty(x.shape)
 
 

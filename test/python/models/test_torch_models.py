@@ -132,7 +132,7 @@ def test_dynamo_with_two_sizes(programs):
 
 def assert_fused(compiled, count=LAYERS):
     """The operator is the op of the dialect: none had to be found, and each is a kernel."""
-    assert compiled.mlir.count(" diffattn.attention ") == count and compiled.diagnostics == []
+    assert compiled.mlir.count(" call @diffattn_attention_") == count and compiled.diagnostics == []
     assert [d.name for d in compiled.applied] == ["SelectSchedule"] * count, [str(d) for d in compiled.applied]
 
 
