@@ -1,4 +1,4 @@
-//===- TruthConstants.h - truth values as newer MLIR writes them *- C++ -*-===//
+//===- TruthConstants.h - truth values of newer MLIR ------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
