@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxlib.mlir import ir
@@ -67,8 +66,13 @@ def of_scalars(block: ir.Block, scalars: Sequence[ir.Value]) -> list[ir.Value]:
 def signless(kind: ir.Type) -> ir.Type:
     """Without a sign, as ops on tensors have integers."""
     tensor = ir.RankedTensorType(kind)
-    found = re.fullmatch(r"ui(\d+)", str(tensor.element_type))
-    return ir.RankedTensorType.get(tensor.shape, ir.IntegerType.get_signless(int(found[1]))) if found else kind
+    if not is_unsigned(tensor.element_type):
+        return kind
+    return ir.RankedTensorType.get(tensor.shape, ir.IntegerType.get_signless(tensor.element_type.width))
+
+
+def is_unsigned(element: ir.Type) -> bool:
+    return isinstance(element, ir.IntegerType) and element.is_unsigned
 
 
 def drop_signs(block: ir.Block) -> None:

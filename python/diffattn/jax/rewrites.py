@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import numpy as np
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects.stablehlo import DotAlgorithm
 
 from . import building
-from .building import cast, signless
+from .building import cast, is_unsigned, signless
 
 
 def drop_hints(ops: Iterable[ir.Operation]) -> None:
@@ -27,14 +27,12 @@ def write_out_algorithms(ops: Iterable[ir.Operation]) -> None:
     for op in ops:
         if op.name != "stablehlo.dot_general" or "algorithm" not in op.attributes:
             continue
-        algorithm = str(op.attributes["algorithm"])
-        for number, side in enumerate(("lhs", "rhs")):
-            rounded = re.search(rf"{side}_precision_type = (\w+)", algorithm)
-            products = re.search(r"num_primitive_operations = (\d+)", algorithm)
+        algorithm = DotAlgorithm(op.attributes["algorithm"])
+        for number, rounded in enumerate((algorithm.lhs_precision_type, algorithm.rhs_precision_type)):
             tensor = ir.RankedTensorType(op.operands[number].type)
-            if rounded is None or products is None or int(products[1]) > 1 or rounded[1] in (str(tensor.element_type), "tf32"):
+            if algorithm.num_primitive_operations > 1 or rounded == tensor.element_type or isinstance(rounded, ir.FloatTF32Type):
                 continue
-            wanted = ir.RankedTensorType.get(tensor.shape, ir.Type.parse(rounded[1]))
+            wanted = ir.RankedTensorType.get(tensor.shape, rounded)
             with ir.InsertionPoint(op), op.location:
                 op.operands[number] = ir.Operation.create("stablehlo.convert", [wanted], [op.operands[number]]).results[0]
         del op.attributes["algorithm"]
@@ -48,7 +46,7 @@ def widen_bytes(ops: Iterable[ir.Operation]) -> None:
         made = ir.RankedTensorType(op.results[0].type).element_type
         for number, operand in enumerate(op.operands):
             tensor = ir.RankedTensorType(operand.type)
-            if str(tensor.element_type).startswith("ui") and tensor.element_type != made:
+            if is_unsigned(tensor.element_type) and tensor.element_type != made:
                 with ir.InsertionPoint(op), op.location:
                     op.operands[number] = building.op("stablehlo.convert", ir.RankedTensorType.get(tensor.shape, made), operand)
 
@@ -59,11 +57,11 @@ def saturate_conversions(ops: Iterable[ir.Operation]) -> None:
         if op.name != "stablehlo.convert":
             continue
         source, made = (ir.RankedTensorType(value.type) for value in (op.operands[0], op.results[0]))
-        found = re.fullmatch(r"(u?)i(\d+)", str(made.element_type))
-        if found is None or found[2] == "1" or not re.fullmatch(r"b?f\d+", str(source.element_type)):
+        integer = made.element_type
+        if not isinstance(integer, ir.IntegerType) or integer.width == 1 or not isinstance(source.element_type, ir.FloatType):
             continue
-        bits, users = int(found[2]) - (not found[1]), list(op.results[0].uses)
-        low, above = 0 if found[1] else -(1 << bits), 1 << bits
+        bits, users = integer.width - (not integer.is_unsigned), list(op.results[0].uses)
+        low, above = 0 if integer.is_unsigned else -(1 << bits), 1 << bits
         with ir.InsertionPoint.after(op), op.location:
             x, result = op.operands[0], op.results[0]
             for direction, limit, number in (("GE", above, above - 1), ("LT", low, low), ("NE", x, 0)):
@@ -83,7 +81,7 @@ def limit_shifts(ops: Iterable[ir.Operation]) -> None:
         if not op.name.startswith("stablehlo.shift_") or _is_within(op):
             continue
         kind = ir.RankedTensorType(op.results[0].type)
-        bits = int(re.search(r"\d+", str(kind.element_type))[0])
+        bits = kind.element_type.width
         users = list(op.results[0].uses)
         with ir.InsertionPoint(op), op.location:
             x, by = op.operands
@@ -112,7 +110,7 @@ def _is_within(shift: ir.Operation) -> bool:
         by = by.operands[0].owner
     if isinstance(by, ir.Block) or by.name != "stablehlo.constant":
         return False
-    bits = int(re.search(r"\d+", str(ir.RankedTensorType(shift.results[0].type).element_type))[0])
+    bits = ir.RankedTensorType(shift.results[0].type).element_type.width
     numbers = np.array(ir.DenseElementsAttr(by.attributes["value"])).astype(np.int64)
     return bool(((numbers >= 0) & (numbers < bits)).all())
 

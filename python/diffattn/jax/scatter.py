@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects.stablehlo import ScatterDimensionNumbers
 
 from .building import branch, cast, extract, for_each, index, insert, is_less, of_scalars, on_indices, op, replace_each, signless, truth
 
@@ -16,29 +16,13 @@ def lower_scatter(ops: Iterable[ir.Operation]) -> None:
     replace_each(ops, "stablehlo.scatter", _loops)
 
 
-class _Numbers:
-    """The attribute's lists of axes; what is not there is empty."""
-
-    def __init__(self, attribute: ir.Attribute):
-        text = str(attribute)
-
-        def axes(name):
-            found = re.search(rf"\b{name} = \[([^\]]*)\]", text)
-            return [int(axis) for axis in found[1].split(",")] if found and found[1].strip() else []
-
-        self.window, self.inserted, self.batching = axes("update_window_dims"), axes("inserted_window_dims"), axes("input_batching_dims")
-        self.indices_batching, self.operand = axes("scatter_indices_batching_dims"), axes("scatter_dims_to_operand_dims")
-        found = re.search(r"index_vector_dim = (\d+)", text)
-        self.vector = int(found[1]) if found else 0
-
-
 def _loops(scatter) -> list[ir.Value]:
     count = len(scatter.results)
     operands = [cast(operand, signless(operand.type)) for operand in scatter.operands]
     tensors, indices, updates = operands[:count], operands[count], operands[count + 1:]
-    numbers = _Numbers(scatter.attributes["scatter_dimension_numbers"])
+    numbers = ScatterDimensionNumbers(scatter.attributes["scatter_dimension_numbers"])
     shape = ir.RankedTensorType(updates[0].type).shape
-    outer = {axis: size for axis, size in enumerate(shape) if axis not in numbers.window}
+    outer = {axis: size for axis, size in enumerate(shape) if axis not in numbers.update_window_dims}
 
     def window(at, carried: list[ir.Value]) -> list[ir.Value]:
         begin, sizes, axes = _place(tensors[0], indices, shape, numbers, [at[axis] for axis in outer])
@@ -55,7 +39,7 @@ def _loops(scatter) -> list[ir.Value]:
             return [insert(value, tensor, *place) for tensor, value in zip(carried, of_scalars(scatter.regions[0].blocks[0], [*old, *new]))]
 
         def write() -> list[ir.Value]:
-            return for_each({axis: shape[axis] for axis in numbers.window}, carried, element)
+            return for_each({axis: shape[axis] for axis in numbers.update_window_dims}, carried, element)
 
         if outside is None:
             return write()
@@ -64,15 +48,15 @@ def _loops(scatter) -> list[ir.Value]:
     return for_each(outer, tensors, window)
 
 
-def _place(tensor, indices, shape, numbers: _Numbers, at: list[ir.Value]) -> tuple[list, list, list]:
+def _place(tensor, indices, shape, numbers: ScatterDimensionNumbers, at: list[ir.Value]) -> tuple[list, list, list]:
     """Of each axis of the operand: where the window of the update at `at` begins, how long it is, and which axis of the update runs
     along it."""
     rank, inner = len(ir.RankedTensorType(tensor.type).shape), len(ir.RankedTensorType(indices.type).shape)
-    begin, windows = [index(0)] * rank, iter(numbers.window)
-    for number, axis in enumerate(numbers.operand):
-        position = [*at[:numbers.vector], index(number), *at[numbers.vector:]] if numbers.vector < inner else at
+    begin, windows = [index(0)] * rank, iter(numbers.update_window_dims)
+    for number, axis in enumerate(numbers.scattered_dims_to_operand_dims):
+        position = [*at[:numbers.index_vector_dim], index(number), *at[numbers.index_vector_dim:]] if numbers.index_vector_dim < inner else at
         begin[axis] = on_indices("index_cast", extract(indices, *position))
-    for axis, batching in zip(numbers.batching, numbers.indices_batching):
-        begin[axis] = at[batching - (batching >= numbers.vector)]
-    axes = [None if axis in (*numbers.inserted, *numbers.batching) else next(windows) for axis in range(rank)]
+    for axis, batching in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims):
+        begin[axis] = at[batching - (batching >= numbers.index_vector_dim)]
+    axes = [None if axis in (*numbers.inserted_window_dims, *numbers.input_batching_dims) else next(windows) for axis in range(rank)]
     return begin, [1 if axis is None else shape[axis] for axis in axes], axes

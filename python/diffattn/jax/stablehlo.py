@@ -166,7 +166,8 @@ def _resolve_custom_calls(module, function) -> None:
 def _refuse_elements(function) -> None:
     """Types that numbers in the middle of a function may have, and compiled code has not."""
     made = [(op, str(tensor.element_type)) for op in _walk(function) for value in op.results
-            if (tensor := _as(ir.RankedTensorType, value.type)) is not None and re.match(r"complex|f[468]E", str(tensor.element_type))]
+            if (tensor := _as(ir.RankedTensorType, value.type)) is not None and isinstance(tensor.element_type, (ir.ComplexType, ir.FloatType))
+            and str(tensor.element_type) not in _ELEMENTS]
     for op, element in [one for one in made if one[0].name not in _SPREAD] or made:  # what computes with them says more
         raise CompileError(f"{_line(str(op.location))}expected elements of {', '.join(_ELEMENTS)}, but got {element}, which {op.name} makes")
 

@@ -109,7 +109,7 @@ def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> ir.Mod
         operation = imported.operation
         importer = onnx_importer.NodeImporter.define_function(info.main_graph, operation)
         importer.import_all()
-        assert_pads(operation, graph.name, origins)
+        assert_pads(operation, graph, origins)
         spell_reshapes(operation, graph)
         make_calls(ir, imported)
         text = operation.get_asm(enable_debug_info=True)

@@ -11,6 +11,8 @@ import onnx
 from ..text import shown
 
 _LABEL = re.compile(r"origin:(\d+):")
+#: How the importer's locations name the nodes of its graph, whose names begin so.
+_NODE = re.compile(r'loc\("node:(\d+):')
 #: The heads of a message of onnx's inference: kinds of errors and the nodes around that which it is about.
 _HEAD = re.compile(r"(?:\[\w+\] |Inference error\(s\): |\(op_type: ?[^()]*\): )+")
 
@@ -56,6 +58,12 @@ class Origins:
     def _numbered(self, numbers: list[str]) -> Origin | None:
         number = int(numbers[0]) if numbers and len(numbers[0]) < 10 else len(self._origins)
         return self._origins[number] if number < len(self._origins) else None
+
+
+def number_of(operation) -> int | None:
+    """The number, in the graph that is imported, of the node that the importer made an operation of; None: of no node."""
+    found = _NODE.match(str(operation.location))
+    return int(found[1]) if found else None
 
 
 def _full_name(domain: str, name: str) -> str:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from fractions import Fraction
 
 import onnx
 from torch_mlir import ir
 
 from ..importing.axis_groups import axis_groups
+from .origins import number_of
 from .sizes import Reshape, Sizes, is_known
-
-_NODE = re.compile(r'loc\("node:(\d+):')
 
 
 def spell_reshapes(module: ir.Operation, graph: onnx.GraphProto) -> None:
@@ -32,7 +30,7 @@ def spell_reshapes(module: ir.Operation, graph: onnx.GraphProto) -> None:
         main, = (op.operation for op in module.regions[0].blocks[0].operations if op.operation.attributes["sym_name"].value == graph.name)
         for op in list(main.regions[0].blocks[0].operations):
             if op.operation.name == "torch.operator" and op.operation.attributes["name"].value == "onnx.Reshape":
-                number = int(_NODE.match(str(op.operation.location))[1])
+                number = number_of(op.operation)
                 if number in reshapes:
                     _spell(op.operation, reshapes[number])
 
@@ -45,7 +43,7 @@ def _spell(op: ir.Operation, reshape: Reshape) -> None:
     value, final = op.operands[0], [int(size) if is_known(size) else None for size in reshape.after]
     with ir.InsertionPoint(op), op.location:
         for (begin, end), (into, to) in reversed(groups):
-            shape = _shape(value.type)
+            shape = shape_of(value.type)
             if end - begin > 1:
                 merged = None if None in shape[begin:end] else math.prod(shape[begin:end])
                 shape = [*shape[:begin], merged, *shape[end:]]
@@ -89,8 +87,9 @@ def size_of(value: ir.Value, axis: int) -> ir.Value:
     return create("torch.aten.size.int", "!torch.int", [value, integer(axis)])
 
 
-def _shape(kind: ir.Type) -> list[int | None]:
-    sizes = re.match(r"!torch\.vtensor<\[([^]]*)\]", str(kind))[1]
+def shape_of(kind: ir.Type) -> list[int | None]:
+    """Of a tensor's type, which is one of torch-mlir's own: its bindings have none for it."""
+    sizes = str(kind).partition("[")[2].partition("]")[0]
     return [None if size == "?" else int(size) for size in sizes.split(",") if size]
 
 
