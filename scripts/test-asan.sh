@@ -20,6 +20,8 @@ build_targets
 # tools, the plugin and the C library alike; and the simulator's fibers leave the frames behind that a stack's reuse is found by.
 export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0:allow_user_poisoning=0:detect_odr_violation=0
 ASAN_OPTIONS+=:detect_stack_use_after_return=0
+# LLVM gives threads a stack for signals of its own, which the runtime would unmap as if it were the one that it gave.
+ASAN_OPTIONS+=:use_sigaltstack=0
 # Tests ask for more memory than a machine has, and want to be told.
 ASAN_OPTIONS+=:allocator_may_return_null=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
