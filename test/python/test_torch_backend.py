@@ -215,7 +215,7 @@ def test_dropout_is_refused():
         def forward(self, x):
             return nn.functional.dropout(x, 0.5, self.training)
 
-    compiled = torch.compile(Dropped(), backend="diffattn")
+    compiled = torch.compile(Dropped(), backend="diffattn", options={"whole": True})
     with torch.no_grad(), pytest.raises(diffattn.errors.CompileError, match=r"test_torch_backend\.py:\d+: expected a graph without random "
                                                                             r"numbers, but got aten\.\w+.*; call eval\(\)"):
         compiled(torch.ones(3))
@@ -228,13 +228,13 @@ def gammas(x):
 def test_what_cannot_be_lowered():
     x = torch.randn(5)
     line = gammas.__code__.co_firstlineno + 1
-    compiled = torch.compile(gammas, backend="diffattn")
+    compiled = torch.compile(gammas, backend="diffattn", options={"whole": True})
     for _ in range(2):
         with pytest.raises(diffattn.errors.CompileError, match=rf"test_torch_backend\.py:{line}: expected ops that torch-mlir lowers .*, but got "
                                                                r"aten\.lgamma.*; fallback='eager'"):
             compiled(x)
     torch._dynamo.reset()
-    compiled = torch.compile(gammas, backend="diffattn", options={"fallback": "eager"})
+    compiled = torch.compile(gammas, backend="diffattn", options={"fallback": "eager", "whole": True})
     with pytest.warns(RuntimeWarning, match="a graph runs in PyTorch, because .*aten.lgamma"):
         same(compiled(x), gammas(x))
 
@@ -398,7 +398,7 @@ def test_reports_keep_nothing_alive(programs, monkeypatch):
 
 @pytest.mark.usefixtures("no_reports")
 def test_what_is_not_compiled_has_no_report():
-    compiled = torch.compile(gammas, backend="diffattn", options={"fallback": "eager"})
+    compiled = torch.compile(gammas, backend="diffattn", options={"fallback": "eager", "whole": True})
     with pytest.warns(RuntimeWarning, match="a graph runs in PyTorch"):
         compiled(torch.ones(3))
     assert diffattn.torch.reports() == []

@@ -367,7 +367,7 @@ def test_a_transform_of_many_rows(programs):
 ])
 def test_what_is_refused(function, message):
     with pytest.raises(errors.CompileError, match=message):
-        diffattn.compile(Each({"": function}), (torch.randn(3, 3, dtype=torch.complex64),))
+        diffattn.compile(Each({"": function}), (torch.randn(3, 3, dtype=torch.complex64),), whole=True)
 
 
 def test_a_lazy_view_that_the_module_keeps():

@@ -40,7 +40,7 @@ def test_an_op_that_is_not_lowered(op, name):
     module = Tripled(op)
     with pytest.raises(errors.CompileError, match=rf"^\S+\.py:\d+: expected ops that torch-mlir lowers to upstream dialects, but got "
                                                   rf"{name}\.\w+; fallback='eager'"):
-        diffattn.compile(module, (torch.rand(3, 3),))
+        diffattn.compile(module, (torch.rand(3, 3),), whole=True)
 
 
 def test_an_op_with_effects():
@@ -51,7 +51,7 @@ def test_an_op_with_effects():
 def test_the_line_of_an_op():
     line = Gammas.forward.__code__.co_firstlineno + 2
     with pytest.raises(errors.CompileError, match=rf"test_torch_errors\.py:{line}: "):
-        diffattn.compile(Gammas(), (torch.rand(3, 3),))
+        diffattn.compile(Gammas(), (torch.rand(3, 3),), whole=True)
 
 
 def test_a_view_without_elements():
@@ -65,12 +65,12 @@ def test_a_view_without_elements():
 def test_fallback():
     module = Gammas()
     with pytest.warns(RuntimeWarning, match="aten.lgamma"):
-        assert diffattn.compile(module, (torch.rand(3),), fallback="eager") is module
+        assert diffattn.compile(module, (torch.rand(3),), fallback="eager", whole=True) is module
 
 
 def test_dropout():
     with pytest.raises(errors.CompileError, match=r"expected a graph without random numbers, but got .*eval\(\)"):
-        diffattn.compile(nn.Dropout(0.5), (torch.rand(3),))
+        diffattn.compile(nn.Dropout(0.5), (torch.rand(3),), whole=True)
     diffattn.compile(nn.Dropout(0.5).eval(), (torch.rand(3),))
 
 

@@ -153,7 +153,7 @@ def test_products_with_vectors(shapes):
                                             (lambda n: round(n / 4), "round"), (lambda n: n & 3, r"operator.and_")])
 def test_functions_of_sizes_that_are_refused(function, name):
     torch._dynamo.reset()
-    compiled = torch.compile(lambda x: x.new_ones(function(x.shape[0])), backend="diffattn", dynamic=True)
+    compiled = torch.compile(lambda x: x.new_ones(function(x.shape[0])), backend="diffattn", dynamic=True, options={"whole": True})
     with pytest.raises(diffattn.errors.CompileError, match=rf"test_torch_sizes\.py:\d+: expected ops that torch-mlir lowers .*, but got {name}, "
                                                            "arithmetic on sizes; fallback='eager'"):
         compiled(torch.ones(12))
@@ -265,7 +265,7 @@ def test_one_tensor_met_in_two_places():
 
 def test_functions_of_functions_are_refused():
     with pytest.raises(diffattn.errors.CompileError, match="expected ATen ops alone, but got cond, which calls a function of the module"):
-        diffattn.compile(Function(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))), (torch.ones(3),))
+        diffattn.compile(Function(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))), (torch.ones(3),), whole=True)
 
 
 def test_prepared_graphs_have_no_views_of_symbols():

@@ -11,9 +11,8 @@ from ..errors import CompileError, DiffAttnError, IRError
 from .decompositions import kept_whole, table
 from .encoder import zero_padding
 from .flex import spell_flex
-from .graph import prepare
 from .options import Options, warn_of_fallback
-from .program import GraphProgram
+from .partition import compile_graph
 from .graph_reports import record
 from .requirements import require
 from .source import plain
@@ -22,7 +21,7 @@ from .source import plain
 def backend(module: torch.fx.GraphModule, example_inputs, *, options=None, mode=None):
     """Compiles a graph of Dynamo; the entry point "diffattn" of torch_dynamo_backends.
 
-    options   dict with the fields of `Options`: target, threads, cache, batch_invariant, fallback
+    options   dict with the fields of `Options`: target, threads, cache, batch_invariant, fallback, whole
 
     An error is raised by the call of the compiled function, as it is, and not in the wrapping of Dynamo's own.
     """
@@ -44,8 +43,8 @@ def _compile(module, example_inputs, options: Options):
         metadata = torch._guards.TracingContext.get().fw_metadata
         mutated = {i for i, info in enumerate(metadata.input_info) if info.mutates_data or info.mutates_metadata}
         weights = [i for i in metadata.static_input_indices if i not in mutated]
-        program = GraphProgram(prepare(graph, views=_views(metadata)), weights, **options.of_code)
-        record(module.graph, program.applied, program.diagnostics)
+        program = compile_graph(graph, weights, views=_views(metadata), whole=options.whole, **options.of_code)
+        record(module.graph, program)
 
         def run(arguments):
             values = list(arguments)

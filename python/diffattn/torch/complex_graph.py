@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import CompileError
-from .source import describe
+from .source import refusal
 
 aten = torch.ops.aten
 AS_REAL, AS_COMPLEX = aten.view_as_real.default, aten.view_as_complex.default
@@ -36,7 +35,7 @@ def take_out(graph: torch.fx.Graph) -> None:
     graph.eliminate_dead_code()
     for node in graph.nodes:
         if node.op == "call_function" and node.target not in _KEPT and any(map(is_complex, (node, *node.all_input_nodes))):
-            raise CompileError(f"{describe(node)}expected an op that is compiled for complex numbers, but got {node.target}; write it with "
+            raise refusal(node, f"expected an op that is compiled for complex numbers, but got {node.target}; write it with "
                                "real ones, or fallback='eager' runs this graph in PyTorch")
 
 

@@ -17,10 +17,10 @@ from . import tensors
 from .decompositions import exporting, table
 from .encoder import padding_zeroed
 from .flex import spell_flex
-from .graph import number_node, prepare
+from .graph import number_node
 from .held import Held, held_once
 from .options import Options, warn_of_fallback
-from .program import GraphProgram
+from .partition import compile_graph
 from .sizes import Sizes
 from .source import describe, plain
 
@@ -95,13 +95,13 @@ class CompiledModule:
         changes = _changes(signature)
         weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(changes)
         inline_numbers(graph, places, specs, constants)
-        prepared = prepare(graph, changes)
-        for one in prepared.inputs:
-            if one.place in weights and specs[one.place].kind != InputKind.CONSTANT_TENSOR:
-                one.name = specs[one.place].target  # as the module calls it
-        self._program = GraphProgram(prepared, weights, name=type(module).__name__, **options.of_code)
+        # As the module calls them.
+        names = {i: specs[i].target for i in weights if specs[i].kind != InputKind.CONSTANT_TENSOR}
+        self._program = compile_graph(graph, weights, changed=changes, names=names, whole=options.whole, name=type(module).__name__, **options.of_code)
         #: Why attention was not fused or is no kernel, and what was: as of `diffattn.runtime.Executable`.
         self.diagnostics, self.applied = self._program.diagnostics, self._program.applied
+        #: The ops that run in PyTorch, with their lines: none where the module is compiled as one graph.
+        self.uncompiled = self._program.uncompiled
         #: The module that was compiled, as text of MLIR.
         self.mlir = self._program.mlir
 

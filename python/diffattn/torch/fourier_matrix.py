@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from ..errors import CompileError
 from .op import add_operator
-from .source import describe
+from .source import refusal
 
 #: Along one axis: matrices hold four times the square of it.
 MOST_ELEMENTS = 2048
@@ -24,7 +23,11 @@ def _fake(like, size, rows, columns, sign, norm, takes, gives):
     return like.new_empty((rows * takes, columns * gives))
 
 
-add_operator(SCHEMA, _fake)
+def _run(like, *numbers):
+    return torch.from_numpy(matrix(*numbers)).to(like.dtype)
+
+
+add_operator(SCHEMA, _fake, _run)
 
 
 def make_matrices(graph: torch.fx.Graph, add_constant) -> None:
@@ -35,7 +38,7 @@ def make_matrices(graph: torch.fx.Graph, add_constant) -> None:
         *sizes, sign, norm, takes, gives = numbers
         # Files may hold such an op, too.
         if not (all(0 < size <= MOST_ELEMENTS for size in sizes) and abs(sign) == 1 and norm in range(3) and {takes, gives} <= {1, 2}):
-            raise CompileError(f"{describe(node)}expected a matrix of a Fourier transform of 1 to {MOST_ELEMENTS} elements, but got {numbers}")
+            raise refusal(node, f"expected a matrix of a Fourier transform of 1 to {MOST_ELEMENTS} elements, but got {numbers}")
         if (numbers, dtype) not in made:
             with unset_fake_temporarily():
                 made[numbers, dtype] = add_constant(node, torch.from_numpy(matrix(*numbers)).to(dtype))

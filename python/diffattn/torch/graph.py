@@ -14,12 +14,11 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-from ..errors import CompileError
 from .complex_graph import as_pairs, give_pairs, is_complex, take_out
 from .empty import is_empty, leave_out
 from .fourier_matrix import make_matrices
 from .layouts import Empty, View
-from .source import describe
+from .source import refusal
 from .symbols import simplify
 from .uniform import fold
 from .views import spell_views
@@ -107,7 +106,7 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
             graph.erase_node(node)
             continue
         if not isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)):
-            raise CompileError(f"{describe(node)}expected tensors and numbers as inputs of the graph, but got {value!r} for {node.name}")
+            raise refusal(node, f"expected tensors and numbers as inputs of the graph, but got {value!r} for {node.name}")
         prepared.inputs.append(Input(place, node.name, value, constants.get(node), place in written, given[node]))
     module.recompile()
     return prepared
@@ -116,7 +115,7 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
 def _refuse_random(graph) -> None:
     for node in graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.users:
-            raise CompileError(f"{describe(node)}expected a graph without random numbers, but got {node.target}; call eval() on the "
+            raise refusal(node, f"expected a graph without random numbers, but got {node.target}; call eval() on the "
                                "module first, so that its dropout does nothing, and pass no dropout_p")
 
 
@@ -129,10 +128,10 @@ def _lift_constants(module, after) -> dict:
             value = getattr(value, part)
         if isinstance(value, torch.fx.GraphModule) and node.users:
             user = next(iter(node.users))
-            raise CompileError(f"{describe(user)}expected ATen ops alone, but got {user.target}, which calls a function of the module; "
+            raise refusal(user, f"expected ATen ops alone, but got {user.target}, which calls a function of the module; "
                                "fallback='eager' runs this graph in PyTorch")
         if not isinstance(value, torch.Tensor):
-            raise CompileError(f"{describe(node)}expected tensors as constants, but got a {type(value).__name__} for {node.target}")
+            raise refusal(node, f"expected tensors as constants, but got a {type(value).__name__} for {node.target}")
         node.meta.setdefault("val", value)
         node.replace_all_uses_with(number_node(graph, node, value) if value.dim() == 0 and not value.is_complex() else
                                    _placeholder(graph, node, value, after, constants))
@@ -183,7 +182,7 @@ def _views(graph, places, views) -> dict[int, Result]:
         if view is not None:
             made[number] = Result("made", view)
         elif any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride(), value.storage_offset())):
-            raise CompileError(f"{describe(node)}expected a result of sizes {tuple(value.shape)} that is a view of an input to be made by "
+            raise refusal(node, f"expected a result of sizes {tuple(value.shape)} that is a view of an input to be made by "
                                "views alone, of sizes that follow from the inputs; return a copy, or fallback='eager' runs this graph in PyTorch")
     return made
 

@@ -31,6 +31,7 @@ class Report:
     time         when it was compiled
     applied      as of `diffattn.runtime.Executable`: what was fused
     diagnostics  why attention was not fused or is no kernel
+    uncompiled   the ops that run in PyTorch, with their lines
     """
 
     name: str
@@ -39,18 +40,19 @@ class Report:
     time: datetime.datetime
     applied: list[Diagnostic] = field(repr=False)
     diagnostics: list[Diagnostic] = field(repr=False)
+    uncompiled: list[str] = field(default_factory=list, repr=False)
 
     def __str__(self) -> str:
         what = f"{self.name} ({self.place})" if self.place else self.name
-        said = [f"  {one}" for one in (*self.applied, *self.diagnostics)]
+        said = [f"  {one}" for one in (*self.applied, *self.diagnostics)] + [f"  in PyTorch: {one}" for one in self.uncompiled]
         return "\n".join([f"[{self.compile_id}] {what}", *(said or ["  nothing to say: no attention was found"])])
 
 
-def record(graph: torch.fx.Graph, applied: list[Diagnostic], diagnostics: list[Diagnostic]) -> None:
-    """Keeps a report of a graph of Dynamo that was compiled."""
+def record(graph: torch.fx.Graph, program) -> None:
+    """Keeps a report of a graph of Dynamo that was compiled to `program`, of partition.py."""
     compile_id, (name, code) = torch._guards.CompileContext.current_compile_id(), _origin(graph)
     _records.append(Report(name, _place(graph, code) if code is not None else "", str(compile_id or ""),
-                           datetime.datetime.now().astimezone(), list(applied), list(diagnostics)))
+                           datetime.datetime.now().astimezone(), list(program.applied), list(program.diagnostics), list(program.uncompiled)))
 
 
 def _origin(graph: torch.fx.Graph) -> tuple[str, types.CodeType | None]:

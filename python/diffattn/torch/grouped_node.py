@@ -22,7 +22,17 @@ def _fake(x, matrices, ends, transposed):
     return x.new_empty([x.size(0), matrices.size(1 if transposed else 2)], dtype=_sums_in(x.dtype))
 
 
-add_operator(SCHEMA, _fake)
+def _run(x, matrices, ends, transposed):
+    """As the builtin: ends that fall, or lie behind the rows, are taken as the nearest ones that do not."""
+    result, begin = x.new_zeros([x.size(0), matrices.size(1 if transposed else 2)], dtype=_sums_in(x.dtype)), 0
+    for matrix, end in zip(matrices, ends.tolist()):
+        end = max(min(end, x.size(0)), begin)
+        result[begin:end] = x[begin:end].to(result.dtype) @ (matrix.mT if transposed else matrix).to(result.dtype)
+        begin = end
+    return result
+
+
+add_operator(SCHEMA, _fake, _run)
 
 
 def _multiply(x, matrices, ends, dtype):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import types
 from collections.abc import Collection, Mapping
 
 import torch
@@ -16,7 +15,7 @@ from ..importing.torch_backend import left_over, to_linalg
 from ..text import shown
 from .builtins import make_calls
 from .empty import is_empty
-from .source import describe
+from .source import op_name, refusal
 from .views import VIEWS
 
 #: What `torch_mlir.fx` runs on an imported graph.
@@ -95,7 +94,7 @@ def _refuse_empty_views(graph) -> None:
     for node in graph.nodes:
         if node.target in VIEWS and is_empty(node.meta["val"]):
             sizes = " as ".join(str(list(one.meta["val"].shape)) for one in (node.args[0], node))
-            raise CompileError(f"{describe(node)}expected a view of elements, but got {node.target} of {sizes}, without any; a size that may be "
+            raise refusal(node, f"expected a view of elements, but got {node.target} of {sizes}, without any; a size that may be "
                                "0 (torch.export.Dim(name, min=0) in dynamic_shapes) is compiled, and fallback='eager' runs this graph in PyTorch")
 
 
@@ -106,7 +105,7 @@ def _refuse_unknown_sizes(graph) -> None:
             continue
         is_mask = node.target is torch.ops.aten.index.Tensor
         what, instead = ("a mask as an index", "torch.where(mask, x, 0) keeps the size, and ") if is_mask else (node.target, "")
-        raise CompileError(f"{describe(node)}expected results whose sizes follow from those of the inputs, but got {what}, which has as many "
+        raise refusal(node, f"expected results whose sizes follow from those of the inputs, but got {what}, which has as many "
                            f"elements as values say; {instead}fallback='eager' runs this graph in PyTorch")
 
 
@@ -119,14 +118,6 @@ def _refused(graph, message: str) -> CompileError:
               if getattr(node.target, "__name__", None) == function]
     for node in named:
         if node is not None and node.op == "call_function":
-            return CompileError(f"{describe(node)}expected ops that torch-mlir lowers to upstream dialects, but got {_name(node.target)}; "
+            return refusal(node, f"expected ops that torch-mlir lowers to upstream dialects, but got {op_name(node.target)}; "
                                 "fallback='eager' runs this graph in PyTorch")
     return CompileError(f"expected a graph that torch-mlir lowers, but got: {shown(message, 400)}; fallback='eager' runs it in PyTorch")
-
-
-def _name(target) -> str:
-    """An op by its name, and a function of sizes as Python finds it: `torch.sym_float`, `round`."""
-    if not isinstance(target, (types.FunctionType, types.BuiltinFunctionType)):
-        return str(target)
-    module = {"builtins": "", "_operator": "operator."}.get(target.__module__, f"{target.__module__}.")
-    return f"{module}{target.__name__}, arithmetic on sizes"

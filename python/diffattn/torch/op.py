@@ -79,10 +79,14 @@ def _register() -> torch.library.Library:
     return library
 
 
-def add_operator(schema: str, fake) -> None:
-    """Another operator of the namespace `diffattn`, for graphs alone: it has no kernel."""
+def add_operator(schema: str, fake, run=None) -> None:
+    """Another operator of the namespace `diffattn`, for graphs. `run` computes it in PyTorch, where it is in no part that is compiled; None:
+    it always is."""
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
-    torch.library.register_fake(f"diffattn::{schema.partition('(')[0]}", fake, lib=_library)
+    name = schema.partition("(")[0]
+    if run is not None:
+        _library.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"diffattn::{name}", fake, lib=_library)
 
 
 #: It takes the operators with it when it goes.

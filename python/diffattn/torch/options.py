@@ -12,12 +12,16 @@ from ..importing.options import CodeOptions
 
 @dataclass(frozen=True)
 class Options(CodeOptions):
-    """fallback   "eager": a graph that cannot be lowered runs in PyTorch, with a warning; None: it is an error"""
+    """fallback   "eager": what PyTorch does not trace, or with `whole` does not compile as one graph, runs in PyTorch, with a warning; None:
+               it is an error
+    whole      whether a graph must be compiled as one; else what is not compiled runs in PyTorch, with a warning"""
 
     fallback: str | None = None
+    whole: bool = False
 
     def __post_init__(self):
         checks.choice("fallback", self.fallback, (None, "eager"))
+        checks.flag("whole", self.whole)
         super().__post_init__()
 
     @classmethod

@@ -11,14 +11,14 @@ import torch
 
 from .. import text_cache
 from ..arrays import CODES, Result, owned
-from ..errors import CompileError, InputError
+from ..errors import InputError
 from ..runtime import Diagnostic, Executable
 from . import tensors
 from .facts import as_arguments
 from .graph import Prepared
 from .graph_key import graph_key
 from .lowering import lower
-from .source import describe
+from .source import refusal
 from .weights import WeightSets, global_name
 
 #: For `refresh`: Dynamo's graphs have no other handle.
@@ -66,6 +66,8 @@ class GraphProgram:
     def __init__(self, prepared: Prepared, weights: Sequence[int] = (), *, target="cpu", threads=None, cache=True, batch_invariant=None,
                  name="module"):
         self._results, self._changes, self.mlir, self._programs = prepared.results, prepared.changes, "", None
+        #: What runs in PyTorch: nothing.
+        self.uncompiled: list[str] = []
         _ALIVE.add(self)
         if not any(result.kind == "result" for result in [*prepared.results, *(new for _, new in prepared.changes)]):
             return  # nothing is computed
@@ -167,7 +169,7 @@ class GraphProgram:
             for value in values if isinstance(values, (tuple, list)) else [values]:
                 if isinstance(value, torch.Tensor) and value.dtype not in tensors.CODE_OF:
                     known, what = ", ".join(map(str, tensors.CODE_OF)), node.name if node.op == "placeholder" else node.target
-                    raise CompileError(f"{describe(node)}{what}: expected elements of {known}, but got {value.dtype}; fallback='eager' "
+                    raise refusal(node, f"{what}: expected elements of {known}, but got {value.dtype}; fallback='eager' "
                                        "runs this graph in PyTorch")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import types
 
 import torch
 
-from ..errors import DiffAttnError
+from ..errors import CompileError, DiffAttnError
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
@@ -27,6 +28,26 @@ def describe(node: torch.fx.Node) -> str:
     """The line as the beginning of a message."""
     line = line_of(node.meta.get("stack_trace") or "")
     return line and f"{line}: "
+
+
+#: The name, in a node's `meta`, of the node of a graph that it was made for.
+ORIGIN = "diffattn_origin"
+
+
+def refusal(node: torch.fx.Node, message: str) -> CompileError:
+    """An error that a graph with this node is not compiled. Its `node` is the name of the node in the graph that PyTorch gave, its `trace`
+    what PyTorch knows of where that comes from."""
+    error = CompileError(f"{describe(node)}{message}")
+    error.node, error.trace = node.meta.get(ORIGIN, node.name), node.meta.get("stack_trace")
+    return error
+
+
+def op_name(target) -> str:
+    """An op by its name, and a function of sizes as Python finds it: `torch.sym_float`, `round`."""
+    if not isinstance(target, (types.FunctionType, types.BuiltinFunctionType)):
+        return str(target)
+    module = {"builtins": "", "_operator": "operator."}.get(target.__module__, f"{target.__module__}.")
+    return f"{module}{target.__name__}, arithmetic on sizes"
 
 
 def dynamo_frame():

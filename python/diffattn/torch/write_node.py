@@ -19,7 +19,11 @@ def _fake(x, axis, index, source, adds):
     return x.new_empty(x.shape)
 
 
-add_operator(SCHEMA, _fake)
+def _run(x, axis, index, source, adds):
+    return x.index_add(axis, index, source) if adds else x.index_copy(axis, index, source)
+
+
+add_operator(SCHEMA, _fake, _run)
 
 
 def write_rows(x, dim, index, source, adds=False):
