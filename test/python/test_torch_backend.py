@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import weakref
 
 import numpy as np
@@ -392,7 +393,7 @@ def test_reports_keep_nothing_alive(programs, monkeypatch):
     gc.collect()
     assert [one() for one in alive] == [None, None] and len(diffattn.torch.reports()) == 1
     for _ in range(graph_reports.LIMIT + 1):
-        graph_reports.record(torch.fx.Graph(), [], [])
+        graph_reports.record(torch.fx.Graph(), types.SimpleNamespace(applied=[], diagnostics=[], uncompiled=[]))
     assert len(diffattn.torch.reports()) == graph_reports.LIMIT
 
 

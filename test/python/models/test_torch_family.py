@@ -83,8 +83,8 @@ def imported(monkeypatch):
     """The texts that torch-mlir makes of graphs, each time anew: none is taken from the cache, but the code of equal texts is."""
     texts, lower = [], program.lower
 
-    def keep(module):
-        texts.append(lower(module))
+    def keep(*given):
+        texts.append(lower(*given))
         return texts[-1]
 
     monkeypatch.setattr(program, "lower", keep)
