@@ -1,11 +1,11 @@
 // RUN: diffattn-opt %s --diffattn-import-builtins --split-input-file --verify-diagnostics
 
-// expected-error @below {{expected diffattn.builtin to be one of argsort, attention, grouped_gemm, solve_triangular, write_rows, but got "softmax"}}
+// expected-error @below {{expected diffattn.builtin to be one of argsort, attention, grouped_gemm, write_rows, but got "softmax"}}
 func.func private @import_c6(tensor<4xf32>) -> tensor<4xf32> attributes {diffattn.builtin = "softmax"}
 
 // -----
 
-// expected-error @below {{expected diffattn.builtin to be one of argsort, attention, grouped_gemm, solve_triangular, write_rows, but got 5 : i64}}
+// expected-error @below {{expected diffattn.builtin to be one of argsort, attention, grouped_gemm, write_rows, but got 5 : i64}}
 func.func private @import_c6_kind(tensor<4xf32>) -> tensor<4xf32> attributes {diffattn.builtin = 5}
 
 // -----
@@ -124,15 +124,6 @@ func.func @main(%x: tensor<2x4xf32>, %i: tensor<2xi64>, %s: tensor<2x4xf16>) {
 func.func private @import_c8_groups(tensor<4x8xf32>, tensor<2x8x3xf16>, tensor<2xi32>) -> tensor<4x3xf32> attributes {diffattn.builtin = "grouped_gemm"}
 func.func @main(%x: tensor<4x8xf32>, %w: tensor<2x8x3xf16>, %e: tensor<2xi32>) {
   %0 = call @import_c8_groups(%x, %w, %e) : (tensor<4x8xf32>, tensor<2x8x3xf16>, tensor<2xi32>) -> tensor<4x3xf32>
-  return
-}
-
-// -----
-
-// expected-error @below {{builtin 'solve_triangular': expected one type of floats, but got 'tensor<1x3x3xf32>' and 'tensor<1x3x2xf64>'}}
-func.func private @import_c8_systems(tensor<1x3x3xf32>, tensor<1x3x2xf64>) -> tensor<1x3x2xf64> attributes {diffattn.builtin = "solve_triangular"}
-func.func @main(%a: tensor<1x3x3xf32>, %b: tensor<1x3x2xf64>) {
-  %0 = call @import_c8_systems(%a, %b) : (tensor<1x3x3xf32>, tensor<1x3x2xf64>) -> tensor<1x3x2xf64>
   return
 }
 

@@ -321,48 +321,10 @@ def test_a_saved_program(tmp_path):
     close([torch.from_numpy(one) for one in got], [torch.view_as_real(one.detach()) for one in module(x)])
 
 
-FFT = torch.fft
-#: Of z [2, 8, 7], which is complex, and of x [2, 8, 7], which is real.
-TRANSFORMS = {
-    "fft": lambda z, x: (FFT.fft(z), FFT.fft(x, dim=1), FFT.fft(x, n=5), FFT.fft(z, n=12, dim=0, norm="ortho"), FFT.fft(x, norm="forward")), "ifft": lambda z, x: (FFT.ifft(z), FFT.ifft(x, dim=1, norm="ortho")),
-    "rfft": lambda z, x: (FFT.rfft(x), FFT.rfft(x, dim=1), FFT.rfft(x, n=16), FFT.rfft2(x), FFT.ihfft(x)), "irfft": lambda z, x: (FFT.irfft(z), FFT.irfft(z, n=13), FFT.irfft(z, dim=1), FFT.irfft2(z), FFT.hfft(z), FFT.irfft(z[..., :1], n=1), FFT.irfft(z[..., :2])),
-    "several axes": lambda z, x: (FFT.fft2(x), FFT.fftn(z), FFT.ifft2(z, dim=(0, 1)), FFT.fftshift(z), FFT.fftfreq(8, 0.3) + x[0, :, 0], FFT.fftfreq(7) * z, FFT.rfftfreq(9)), "convolution": lambda z, x: FFT.irfft(FFT.rfft(x, n=14) * FFT.rfft(x[:1], n=14), n=14)[..., :7],
-    "short times": lambda z, x: torch.stft(x.reshape(2, 56), 16, window=torch.ones(16, dtype=x.dtype), return_complex=True),
-}
-
-
-@pytest.mark.parametrize("dtype, names", [(torch.complex64, list(TRANSFORMS)), (torch.complex128, ["fft", "convolution"])], ids=str)
-def test_fourier_transforms(dtype, names):
-    torch.manual_seed(0)
-    functions = {name: TRANSFORMS[name] for name in names}
-    args = torch.randn(2, 8, 7, dtype=dtype), torch.randn(2, 8, 7, dtype=dtype.to_real())
-    got, exact = diffattn.compile(Each(functions), args)(*args), 1e-11 if dtype == torch.complex128 else 2e-5
-    for name, function in functions.items():
-        close(got[name], function(*args), exact, exact, name)
-
-
-def test_a_transform_of_many_rows(programs):
-    """As of FNet. A prime number of elements, of which the quotients of angles would lose digits."""
-    function = lambda x: FFT.fft(FFT.fft(x), dim=1).real
-    compiled = diffattn.compile(Each({"": function}), (torch.randn(2, 5, 251),), dynamic_shapes={"args": ({0: torch.export.Dim("n")},)})
-    called = torch.compile(function, backend="diffattn")
-    for rows in (2, 3):
-        x = torch.randn(rows, 5, 251)
-        want = function(x.double()).float()
-        close(compiled(x)[""], want, 1e-4, 1e-3)
-        with torch.no_grad():
-            close(called(x), want, 1e-4, 1e-3)
-    square = torch.randn(4, 4)  # torch.export finds that its size is a number
-    close(diffattn.compile(Each({"": lambda x: FFT.fft(x, dim=0)}), (square,), dynamic_shapes={"args": ({0: torch.export.Dim.AUTO},)})(square)[""], FFT.fft(square, dim=0))
-    with pytest.raises(errors.CompileError, match=r"\.py:\d+: expected sizes that are known along the axes of a Fourier transform, but got s\d+"):
-        diffattn.compile(Each({"": function}), (torch.randn(2, 5, 8),), dynamic_shapes={"args": ({1: torch.export.Dim("n")},)})
-
-
 @pytest.mark.parametrize("function, message", [
     (lambda z: z.asinh(), r"\.py:\d+: expected an op that is compiled for complex numbers, but got aten.asinh.default; write it with real ones, or fallback='eager'"),
     (lambda z: torch.linalg.eigvals(z.real), "expected an op that is compiled for complex numbers, but got aten.linalg_eig.default; "),
     (lambda z: torch.linalg.svdvals(z), "expected an op that is compiled for complex numbers, but got aten._linalg_svd.default"),
-    (lambda z: torch.ops.diffattn._fourier_matrix(z.real, 4096, 4, 4, 1, 0, 1, 1), r"\.py:\d+: expected a matrix of a Fourier transform of 1 to 2048 elements, but got \(4096, 4, 4, 1, 0, 1, 1\)"),
     (lambda z: torch.randn_like(z), "expected a graph without random numbers"),
 ])
 def test_what_is_refused(function, message):

@@ -202,18 +202,6 @@ def test_sums_up_to_each_element(length):
            "counts": lambda x: (x > 0).cumsum(1), "bytes": lambda x: (x > 0).to(torch.uint8).mul(9).cumsum(1, dtype=torch.uint8), "wide": lambda x: x.cumsum(1, dtype=torch.float64)}, x, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
-def test_extremes_up_to_each_element_of_long_axes(dtype):
-    x = (torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(1)) * 3).round()
-    if dtype.is_floating_point:
-        x[0, 20, 1], x[0, 30, 1], x[1, :5, 0], x[1, 25, 2], x[1, :, 1] = float("nan"), float("nan"), -float("inf"), float("inf"), -float("inf")
-    x = x.to(dtype)
-    check({"greatest": lambda x: x.cummax(1), "least": lambda x: x.mT.cummin(-1)}, x)
-    if dtype.is_floating_point:
-        near = {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"atol": 1e-5}
-        check({"logarithms": lambda x: x.logcumsumexp(1), "far apart": lambda x: (x * 100 - 500).logcumsumexp(1)}, x, **near)
-
-
 def test_scatter_along_long_axes():
     x, source = (torch.randn(3, size, generator=torch.Generator().manual_seed(size)) for size in (40, 30))
     places = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(row))[:30] for row in range(3)])
@@ -243,8 +231,6 @@ def test_sorting_long_axes(dtype):
     functions = {"rows": sorts(), "falling": sorts(descending=True), "columns": lambda x: tuple(x.reshape(50, 6).sort(dim=0, stable=True))}
     if dtype != torch.bool:
         functions |= {"few": lambda x: x.topk(5).values, "more": lambda x: x.topk(65, largest=False).values, "one": lambda x: x.topk(1).values}
-    if dtype in (torch.float32, torch.int64):
-        functions["middle"] = lambda x: (x.median(1).values, x.kthvalue(3, 1).values, x.kthvalue(99, 1).values)
     check(functions, x)
 
 
@@ -287,17 +273,9 @@ def test_a_router_of_experts_with_any_number_of_tokens():
             torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
 
 
-def test_distances():
-    x, y = (torch.randn(rows, 6, generator=torch.Generator().manual_seed(rows)) for rows in (3, 4))
-    check({f"{p}": lambda x, y, p=p: torch.cdist(x, y, p=p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))}, x, y, rtol=1e-4)
+def test_lengths_of_hypotenuses():
     odd = torch.tensor([3.0, 0, float("inf"), float("nan"), 1, 3e30]), torch.tensor([-4.0, 0, float("nan"), float("-inf"), float("nan"), 4e30])
     check({"hypot": torch.hypot}, *odd)
-
-
-def test_medians_without_nan():
-    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
-    x[0, 2], x[1], x[2, :3] = float("nan"), float("nan"), float("nan")
-    check({"values": lambda x: (torch.nanmedian(x, 1)[0], torch.nanmedian(x[::2], 1)[1], torch.nanmedian(x, 0, keepdim=True)[0]), "all": torch.nanmedian, "integers": lambda x: torch.nanmedian(x.nan_to_num().int(), 1)[0]}, x)
 
 
 @pytest.mark.parametrize("door", ["export", "dynamo"])

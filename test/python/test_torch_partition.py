@@ -171,6 +171,23 @@ def test_constants_of_several_parts():
     check(Of(lambda m, x: foreign((m.first(x) @ x.T + mask).softmax(-1) + 1) @ x @ x.T + mask), X, parts=2)
 
 
+def test_transforms_between_products():
+    def filtered(m, x):
+        return m.second(torch.fft.irfft(torch.fft.rfft(m.first(x)) * torch.fft.rfft(x), n=16)) + torch.fft.fft(x).abs()
+
+    check(Of(filtered), X, parts=2, ops=["fft"])
+
+
+def test_what_torch_mlir_orders_otherwise():
+    """Ops of which compiled code has no form: running extremes, medians, distances, systems of equations."""
+    def several(m, x):
+        y = m.first(x)
+        matrix = y @ y.T / 16 + 4 * torch.eye(4)
+        return y.cummax(1), y.logcumsumexp(0), y.kthvalue(3), y.median(), y.nanmedian(1), torch.cdist(y, x), torch.linalg.solve_triangular(matrix, y, upper=True)
+
+    check(Of(several), X, parts=1, ops=["cummax", "logcumsumexp", "kthvalue", "median", "cdist", "solve_triangular"])
+
+
 def test_weights_are_read_anew():
     module = Of(lambda m, x: m.second(foreign(m.first(x).abs() + 1)))
     with torch.no_grad(), pytest.warns(RuntimeWarning, match="in PyTorch"):

@@ -18,16 +18,12 @@ ODD = torch.tensor([[1, NAN, 3, NAN, -1], [3, 2, 2, 5, 2.5], [-INF, 1, INF, -2, 
 
 @pytest.mark.parametrize("x", [X, ODD, X.bfloat16(), (X * 5).long(), X > 0], ids=["float32", "odd", "bfloat16", "int64", "bool"])
 def test_of_all_before(x):
-    functions = {"products": lambda x: (x.cumprod(1), x.cumprod(0)), "greatest": lambda x: (*x.cummax(1), *x.cummax(-2)), "least": lambda x: tuple(x.cummin(1))}
-    if x.is_floating_point():
-        functions["logarithms"] = lambda x: (x.logcumsumexp(1), x.logcumsumexp(0), x[0, 0].logcumsumexp(0))
-    check(functions, x, rtol=2e-2 if x.dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+    check({"products": lambda x: (x.cumprod(1), x.cumprod(0)), "sums": lambda x: (x.cumsum(1), x.cumsum(-2))}, x, rtol=2e-2 if x.dtype == torch.bfloat16 else 1e-5, atol=1e-6)
 
 
 def test_places_by_order():
     ordered = torch.tensor([-1.0, 0, 0.5, 0.5, 2])
-    check({"median": lambda x, s: (x.median(), *x.median(1), *x.median(0, keepdim=True)), "k-th": lambda x, s: (*x[1:].kthvalue(2), *x[1:].kthvalue(1, 0, keepdim=True)),
-           "places": lambda x, s: [torch.searchsorted(s, x, right=right, out_int32=narrow) for right, narrow in itertools.product((False, True), repeat=2)],
+    check({"places": lambda x, s: [torch.searchsorted(s, x, right=right, out_int32=narrow) for right, narrow in itertools.product((False, True), repeat=2)],
            "buckets": lambda x, s: (torch.bucketize(x, s), torch.bucketize(x, s, right=True), torch.searchsorted(s, 0.5), torch.searchsorted(s, x, side="right")),
            "rows": lambda x, s: torch.searchsorted(s.expand(3, 5), x), "places first": lambda x, s: torch.searchsorted(s.flip(0), x, sorter=torch.tensor([4, 3, 2, 1, 0]))}, ODD, ordered)
 

@@ -90,7 +90,6 @@ using EmitBuiltin = FailureOr<Value> (*)(TensorLoopBuilder &, BuiltinCall);
 FailureOr<Value> emitArgsort(TensorLoopBuilder &b, BuiltinCall call);
 FailureOr<Value> emitAttention(TensorLoopBuilder &b, BuiltinCall call);
 FailureOr<Value> emitGroupedGemm(TensorLoopBuilder &b, BuiltinCall call);
-FailureOr<Value> emitSolveTriangular(TensorLoopBuilder &b, BuiltinCall call);
 FailureOr<Value> emitWriteRows(TensorLoopBuilder &b, BuiltinCall call);
 
 } // namespace mlir::diffattn::import

@@ -32,7 +32,6 @@ static constexpr Builtin kBuiltins[] = {
     {"argsort", emitArgsort},
     {"attention", emitAttention},
     {"grouped_gemm", emitGroupedGemm},
-    {"solve_triangular", emitSolveTriangular},
     {"write_rows", emitWriteRows},
 };
 

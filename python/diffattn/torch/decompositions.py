@@ -19,13 +19,11 @@ from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import complex_numbers, distance, division, elementwise, encoder, fourier, grouped_node, pooling, running, scattering
+from . import complex_numbers, division, elementwise, encoder, grouped_node, pooling, running, scattering
 from .attention_node import attention
 from .graph import in_order_of, physical_order
 from .scattering import along
-from .solve_node import solve_triangular
-from .sorting import (argmax, argmin, bucketize, by_comparing, kthvalue, max_dim, median, median_dim, min_dim, nanmedian, nanmedian_dim, searchsorted,
-                      sort, sort_stable, topk)
+from .sorting import argmax, argmin, bucketize, by_comparing, max_dim, min_dim, searchsorted, sort, sort_stable, topk
 from .uniform import FILLED
 from .write_node import write_rows
 
@@ -43,21 +41,19 @@ def table(exported: bool = False, device: bool = False) -> dict:
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
                    aten._embedding_bag.default: pooling.embedding_bag, aten._embedding_bag_forward_only.default: pooling.embedding_bag,
-                   aten.all.dims: all_dims, aten.bucketize.Tensor: bucketize, aten.cummax.default: running.cummax,
-                   aten.cummin.default: running.cummin, aten.cumprod.default: running.cumprod,
-                   aten._cdist_forward.default: distance.cdist_forward, aten.hypot.default: distance.hypot,
+                   aten.all.dims: all_dims, aten.bucketize.Tensor: bucketize, aten.cumprod.default: running.cumprod,
+                   aten.hypot.default: elementwise.hypot,
                    aten.adaptive_max_pool1d.default: pooling.adaptive_max_pool1d,
-                   aten.adaptive_max_pool2d.default: pooling.adaptive_max_pool2d, aten.nanmedian.default: nanmedian,
-                   aten.nanmedian.dim: nanmedian_dim, aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
-                   aten.kthvalue.default: kthvalue, aten.logcumsumexp.default: running.logcumsumexp, aten.median.default: median,
-                   aten.median.dim: median_dim, aten.masked_scatter.default: scattering.masked_scatter,
+                   aten.adaptive_max_pool2d.default: pooling.adaptive_max_pool2d,
+                   aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
+                   aten.masked_scatter.default: scattering.masked_scatter,
                    aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
                    aten.cumsum.default: running.cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
                    aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: scattering.index_copy,
                    aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
                    aten.matmul.default: matmul,
                    torch.ops.diffattn.attention.default: attention(exported),
-                   aten.linalg_solve_triangular.default: solve_triangular, aten.native_group_norm.default: group_norm, aten.neg.default: neg,
+                   aten.native_group_norm.default: group_norm, aten.neg.default: neg,
                    aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
                    aten.scatter.src: scattering.scatter, aten.scatter.value: scattering.scatter_number,
                    aten.scatter_add.default: scattering.scatter_add, aten.scatter_reduce.two: scattering.scatter_reduce,
@@ -96,14 +92,12 @@ def table(exported: bool = False, device: bool = False) -> dict:
         result[op] = _first(elementwise.of_own_type(op), result.get(op))
     for op, function in complex_numbers.rules().items():
         result[op] = _first(function, result.get(op))
-    result.update(fourier.rules())
     result.update(grouped_node.rules())
     result.update(encoder.rules())
     return result
 
 
-_SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default, aten.kthvalue.default, aten.median.default, aten.median.dim,
-          aten.nanmedian.default, aten.nanmedian.dim)
+_SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default)
 _COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 #: Ops that torch-mlir computes as of signed numbers if an operand is uint8.
 _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.default, aten.amin.default, aten.argmax.default,

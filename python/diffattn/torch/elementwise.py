@@ -268,3 +268,12 @@ def elu(x, alpha=1, scale=1, input_scale=1):
         return NotImplemented
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return torch.where(wide > 0, wide * scale, torch.expm1(wide * input_scale) * (alpha * scale)).to(x.dtype)
+
+
+def hypot(x, y):
+    """Neither square is computed, since it may be beyond the type where the root is not; torch-mlir has no lowering."""
+    dtype = torch.result_type(x, y)
+    x, y = x.to(dtype).abs(), y.to(dtype).abs()
+    most, least = torch.maximum(x, y), torch.minimum(x, y)
+    part = torch.where(most == 0, torch.zeros((), dtype=dtype, device=x.device), least / most)
+    return torch.where((x == math.inf) | (y == math.inf), torch.full((), math.inf, dtype=dtype, device=x.device), most * torch.sqrt(1 + part * part))

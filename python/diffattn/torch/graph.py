@@ -16,7 +16,6 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from .complex_graph import as_pairs, give_pairs, is_complex, take_out
 from .empty import is_empty, leave_out
-from .fourier_matrix import make_matrices
 from .layouts import Empty, View
 from .source import refusal
 from .symbols import simplify
@@ -84,7 +83,6 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
     def add_constant(node, value):
         return _placeholder(graph, node, value, after, constants)
 
-    make_matrices(graph, add_constant)
     fold(graph, add_constant)
     changes = _changes(graph, places, changed)
     # What is made without elements, as by padding, may be one number, too.

@@ -1,7 +1,7 @@
 """A graph as parts: what is compiled, and what stays PyTorch.
 
 A graph is compiled whole where it can be. A refusal that names a node leaves that one to PyTorch, with the others of its kind, and the
-rest is cut into parts, as few as there can be (torch.fx.passes), and compiled again. A part without a product and without an attention
+rest is cut into parts (torch.fx.passes), and compiled again. A part without a product and without an attention
 stays PyTorch too: a call of compiled code costs more than it gains there. What an input becomes is copied into it last, when everything
 is computed, but for an input that one part alone reads: that part changes it where it lies, as a cache that grows.
 """
@@ -89,7 +89,8 @@ class _Support(OperatorSupportBase):
         self._left = left
 
     def is_node_supported(self, submodules, node: torch.fx.Node) -> bool:
-        return node.op == "call_function" and node not in self._left
+        is_result = node.target is operator.getitem and node.args[0] in self._left
+        return node.op == "call_function" and node not in self._left and not is_result
 
 
 class _Cutter:

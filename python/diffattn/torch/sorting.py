@@ -50,45 +50,6 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     return _ranked(x, dim % x.dim(), k, largest)
 
 
-def kthvalue(x, k, dim=-1, keepdim=False):
-    if x.dim() == 0:
-        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
-    axis = dim % x.dim()
-    found = [one.narrow(axis, k - 1, 1) for one in _ranked(x, axis, k, False)]
-    return tuple(found if keepdim else (one.squeeze(axis) for one in found))
-
-
-def median_dim(x, dim, keepdim=False):
-    """The lower of two; the first NaN, if there is one."""
-    if x.dim() == 0:
-        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
-    axis = dim % x.dim()
-    values, places = kthvalue(x, (x.size(axis) + 1) // 2, axis, True)
-    if x.is_floating_point():
-        most, last = max_dim(x, axis, True)
-        values, places = torch.where(most != most, most, values), torch.where(most != most, last, places)
-    return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
-
-
-def median(x):
-    return median_dim(x.reshape(-1), 0)[0] if x.dim() else x.clone()
-
-
-def nanmedian_dim(x, dim, keepdim=False):
-    """Of what is no NaN, which come last in order."""
-    if x.dim() == 0 or not x.is_floating_point():
-        return median_dim(x, dim, keepdim)
-    axis = dim % x.dim()
-    values, places = sort(x, axis)
-    middle = (((x == x).to(torch.int64).sum(axis, keepdim=True) - 1) // 2).clamp(min=0)
-    values, places = values.gather(axis, middle), places.gather(axis, middle)
-    return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
-
-
-def nanmedian(x):
-    return nanmedian_dim(x.reshape(-1), 0)[0] if x.dim() else x.clone()
-
-
 def searchsorted(ordered, x, *, out_int32=False, right=False, side=None, sorter=None):
     """How many come before each one; all of them before NaN."""
     if not isinstance(x, torch.Tensor):
