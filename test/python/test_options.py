@@ -99,7 +99,7 @@ def test_stages_are_listed_as_they_are(build_dir):
     with pytest.raises(UsageError) as error:
         runtime.emit("module {}", "end")
     stages = re.search(r"expected a stage of (.*), but got 'end'", str(error.value)).group(1).split(", ")
-    assert stages[0] == "input" and stages[-1] == "object" and len(stages) == 12
+    assert stages[0] == "input" and stages[-1] == "object" and len(stages) == 13
     listed = ", ".join(stages)
     assert listed in " ".join(runtime.emit.__doc__.split())
     help_text = subprocess.run([build_dir / "bin/diffattn-run", "--help"], capture_output=True, text=True, check=True).stdout

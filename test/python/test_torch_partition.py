@@ -12,7 +12,7 @@ from diffattn import errors
 from diffattn.torch.partition import PartitionedProgram
 
 pytestmark = pytest.mark.oracle
-#: torch-mlir lowers it not.
+#: An op that torch-mlir does not lower.
 foreign = torch.lgamma
 
 
