@@ -246,7 +246,9 @@ void CpuCase::movePages(int64_t rows) {
   SpecOperand *operands[] = {&spec.k1, &spec.k2, &spec.v};
   for (int i = 0; i < 3; ++i) {
     const Tensor &from = *dense[i];
-    pages[i] = Tensor(from.element, {count, sizes.heads, rows, from.sizes[3]});
+    // With rows to spare, so that the strides of none are those of another.
+    pages[i] =
+        Tensor(from.element, {count, sizes.heads, rows + i, from.sizes[3]});
     for (int64_t b = 0; b < sizes.batch; ++b)
       for (int64_t h = 0; h < sizes.heads; ++h)
         for (int64_t key = 0; key < sizes.keys; ++key)
