@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds our own code with AddressSanitizer and UBSan into build-asan/ and runs on it: lit, GoogleTest with ten times the damaged
-# inputs, and the pytest files that call our libraries. Left out are the tests of documents and of the tree, which run build/, and
-# the wheel's, those that need PyTorch as the oracle, and the one of the time of compiling. Code that is compiled at run time is not
-# instrumented.
+# inputs, and the pytest files that call our libraries. Left out are the tests of documents, of the tree and of the benchmark of two
+# trees, which run build/, and the wheel's, those that need PyTorch as the oracle, and the one of the time of compiling. Code that is
+# compiled at run time is not instrumented.
 set -euo pipefail
 export DIFFATTN_BUILD_DIR=${DIFFATTN_BUILD_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build-asan}
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -39,7 +39,7 @@ DIFFATTN_FUZZ_CASES=${DIFFATTN_FUZZ_CASES:-15000} run_unit_tests
 
 say "pytest"
 (cd "$root" && LD_PRELOAD=$(clang_runtime) "$venv/bin/python" -m pytest -q --capture=sys -m "not oracle" test/python --ignore=test/python/test_docs.py \
-  --ignore=test/python/test_source_rules.py --ignore=test/python/test_wheel_binary.py \
+  --ignore=test/python/test_source_rules.py --ignore=test/python/test_wheel_binary.py --ignore=test/python/test_step_benchmark.py \
   --deselect test/python/test_runtime.py::test_a_whole_model_compiles_and_loads_fast) || failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then

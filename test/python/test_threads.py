@@ -47,7 +47,8 @@ def test_openmps_variable_is_a_choice_for_diffattn_run(build_dir, tmp_path, vari
     """A library in front of the runtime says what the program tells it."""
     (tmp_path / "shim.c").write_text('#include <stdio.h>\nvoid diffattn_rt_adapt_threads(int on) { printf("adapt %d\\n", on); }\n')
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "shim.so", tmp_path / "shim.c"], check=True)
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | {"LD_PRELOAD": str(tmp_path / "shim.so")}
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["LD_PRELOAD"] = ":".join([*filter(None, [environment.get("LD_PRELOAD")]), str(tmp_path / "shim.so")])  # a sanitizer's comes first
     if variable is not None:
         environment["OMP_NUM_THREADS"] = variable
     (tmp_path / "m.mlir").write_text("func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }\n")
