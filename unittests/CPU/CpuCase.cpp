@@ -284,8 +284,9 @@ bool CpuCase::isInRange(int64_t batch, int64_t query, int64_t key) const {
   const int64_t length = lengths.empty() ? sizes.keys : lengths[batch];
   const int64_t distance = key - (query + length - sizes.queries);
   const KeyReach &reach = spec.scores.reach;
-  return key < length && !(reach.left && distance < -*reach.left) &&
-         !(reach.right && distance > *reach.right);
+  const bool isBefore = reach.left && distance < -*reach.left,
+             isBehind = reach.right && distance > *reach.right;
+  return key < length && !isBefore && !isBehind;
 }
 
 bool CpuCase::isVisible(int64_t batch, int64_t query, int64_t key) const {
