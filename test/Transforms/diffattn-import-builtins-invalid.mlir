@@ -111,7 +111,7 @@ func.func @main(%x: tensor<2x4xf32>) {
 
 // -----
 
-// expected-error @below {{builtin 'write_rows': expected integers as index, and a source of x's elements, but got 'tensor<2xi64>' and 'tensor<2x4xf16>'}}
+// expected-error @below {{builtin 'write_rows': expected integers as index, and a source and result of x's elements, but got 'tensor<2xi64>', 'tensor<2x4xf16>' and 'tensor<2x4xf32>'}}
 func.func private @import_c8_source(tensor<2x4xf32>, tensor<2xi64>, tensor<2x4xf16>) -> tensor<2x4xf32> attributes {diffattn.builtin = "write_rows"}
 func.func @main(%x: tensor<2x4xf32>, %i: tensor<2xi64>, %s: tensor<2x4xf16>) {
   %0 = call @import_c8_source(%x, %i, %s) : (tensor<2x4xf32>, tensor<2xi64>, tensor<2x4xf16>) -> tensor<2x4xf32>
@@ -223,5 +223,32 @@ func.func private @import_c10_type(tensor<1x1x2x4xf32>, tensor<1x1x2x4xf32>) -> 
   attributes {diffattn.builtin = "attention", diffattn.options = {operands = ["q1", "v"], window = 5}}
 func.func @main(%x: tensor<1x1x2x4xf32>) {
   %0 = call @import_c10_type(%x, %x) : (tensor<1x1x2x4xf32>, tensor<1x1x2x4xf32>) -> tensor<1x1x2x4xf32>
+  return
+}
+
+// -----
+
+// expected-error @below {{builtin 'argsort': expected one size on axis 0 of 'tensor<2x4xf32>' and axis 0 of 'tensor<3x4xi64>'}}
+func.func private @import_c8_sorted(tensor<2x4xf32>) -> tensor<3x4xi64> attributes {diffattn.builtin = "argsort"}
+func.func @main(%x: tensor<2x4xf32>) {
+  %0 = call @import_c8_sorted(%x) : (tensor<2x4xf32>) -> tensor<3x4xi64>
+  return
+}
+
+// -----
+
+// expected-error @below {{builtin 'grouped_gemm': expected one size on axis 1 of 'tensor<4x8xf32>' and axis 1 of 'tensor<2x9x3xf32>'}}
+func.func private @import_c8_depth(tensor<4x8xf32>, tensor<2x9x3xf32>, tensor<2xi32>) -> tensor<4x3xf32> attributes {diffattn.builtin = "grouped_gemm"}
+func.func @main(%x: tensor<4x8xf32>, %w: tensor<2x9x3xf32>, %e: tensor<2xi32>) {
+  %0 = call @import_c8_depth(%x, %w, %e) : (tensor<4x8xf32>, tensor<2x9x3xf32>, tensor<2xi32>) -> tensor<4x3xf32>
+  return
+}
+
+// -----
+
+// expected-error @below {{builtin 'write_rows': expected one size on axis 0 of 'tensor<3x4xf32>' and axis 0 of 'tensor<2xi64>'}}
+func.func private @import_c8_places_of_rows(tensor<5x4xf32>, tensor<2xi64>, tensor<3x4xf32>) -> tensor<5x4xf32> attributes {diffattn.builtin = "write_rows"}
+func.func @main(%x: tensor<5x4xf32>, %i: tensor<2xi64>, %s: tensor<3x4xf32>) {
+  %0 = call @import_c8_places_of_rows(%x, %i, %s) : (tensor<5x4xf32>, tensor<2xi64>, tensor<3x4xf32>) -> tensor<5x4xf32>
   return
 }

@@ -16,7 +16,7 @@ def ImportWeightsPass : Pass<"diffattn-import-weights", "ModuleOp"> {
     `diffattn.weight = "name"` becomes an `ml_program.global` of that name with an
     extern value, which the function loads. `diffattn.writable` becomes
     `bufferization.writable = true`: the function may write to that argument's
-    memory. docs/spec.md has the contract (import_c1, import_c2).
+    memory. docs/spec.md has the contract (import_c1 to import_c3).
   }];
   let dependentDialects = ["ml_program::MLProgramDialect"];
 }
@@ -28,7 +28,7 @@ def ImportSizesPass : Pass<"diffattn-import-sizes", "::mlir::func::FuncOp"> {
     asserts at its beginning that those of one name are equal, and that those with a
     number are that number; raising and bufferization read the assertions. Errors of
     calls number the arguments as they are, so this runs before
-    `diffattn-import-weights`. docs/spec.md has the contract (import_c3).
+    `diffattn-import-weights`. docs/spec.md has the contract (import_c4, import_c5).
   }];
   let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
                            "tensor::TensorDialect"];
@@ -40,7 +40,7 @@ def ImportBuiltinsPass : Pass<"diffattn-import-builtins", "ModuleOp"> {
     An importer that meets an op of ours calls a private function without a body,
     which says with `diffattn.builtin = "attention"` what it stands for, and with
     `diffattn.options = {...}` how. Each call becomes that op, or loops that compute
-    it, and the function goes. docs/spec.md lists the builtins (import_c4 on).
+    it, and the function goes. docs/spec.md lists the builtins (import_c6 on).
   }];
   let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
                            "diffattn::DiffAttnDialect", "linalg::LinalgDialect",

@@ -22,7 +22,7 @@ struct StagePasses {
 ArrayRef<StagePasses> getCPUStages();
 ArrayRef<StagePasses> getCUDAStages();
 
-/// What front doors state of arguments, and their opaque ops.
+/// Passes of stage imported: facts that front doors state, their opaque ops.
 void addImport(OpPassManager &pm, const PipelineOptions &options);
 
 /// Checks of sizes, then attention found in unfused graphs.

@@ -31,14 +31,14 @@ private:
   /// Whether key `a` comes before key `b` and is not equal: NaN is greater than
   /// all others.
   Value precedes(Value a, Value b);
-  /// What is carried, after one row: each element goes to its place among the
-  /// first ones so far, and those behind it move on.
+  /// Inserts each element of a row at its place among the first ones so far,
+  /// and moves those behind it on. Returns keys and places.
   SmallVector<Value> insertElements(Value row, Value keys, Value places);
   SmallVector<Value> insertElement(Value row, Value i, ValueRange carried);
   /// The first `count` keys with a key put in, and what falls out behind them.
   SmallVector<Value> moveOn(Value count, Pair element, ValueRange carried);
-  /// What is carried, after one row: a merge sort, each pass of which merges
-  /// runs of one half of the keys and places to the other.
+  /// Merge sort of a row: each pass merges runs of one half of the keys and
+  /// places to the other. Returns keys, places, and the half that they are in.
   SmallVector<Value> mergeRuns(Value row, Value keys, Value places);
   SmallVector<Value> mergePass(Value pass, ValueRange carried);
   SmallVector<Value> mergePair(Value low, Value width, Value source,
@@ -266,6 +266,10 @@ FailureOr<Value> mlir::diffattn::import::emitArgsort(TensorLoopBuilder &b,
     return call.emitFault()
            << "expected rows of floats or integers and places of i64, but got "
            << x.getType() << " and " << result;
+  if (failed(call.verifyEqual({{{x, 0}, {call.getResult(), 0}}})))
+    return failure();
+  if (!*first && failed(call.verifyEqual({{{x, 1}, {call.getResult(), 1}}})))
+    return failure();
   if (*first && result.getDimSize(1) != *first)
     return call.emitFault() << "expected " << *first
                             << " places in each row, but got " << result;

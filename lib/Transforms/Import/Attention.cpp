@@ -16,7 +16,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::import;
 
-/// What an option `operands` may list, in the order of the op's definition.
+/// Names that the option `operands` may list, in the order of the op's
+/// definition.
 static constexpr StringRef kOperands[] = {
     "q1",          "k1",           "q2",           "k2",
     "v",           "lambda",       "bias",         "norm_weight",
@@ -215,10 +216,6 @@ FailureOr<Value> mlir::diffattn::import::emitAttention(TensorLoopBuilder &b,
     return failure();
   Value q1 = (*operands)[0], v = (*operands)[4];
   Value &lengths = (*operands)[9], &offsets = (*operands)[10];
-  auto hasRank = [](Type type, int64_t rank) {
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    return tensor && tensor.getRank() == rank;
-  };
   if (!q1 || !v || !hasRank(q1.getType(), 4) || !hasRank(v.getType(), 4) ||
       call.getResultTypes().size() != 1 ||
       !hasRank(call.getResultTypes()[0], 4))
@@ -236,7 +233,7 @@ FailureOr<Value> mlir::diffattn::import::emitAttention(TensorLoopBuilder &b,
   addOperandSegments(b, state, *operands, ValueRange(emitInit(b, call, q1, v)));
   state.addTypes(call.getResultType());
   Operation *attention = b.create(state);
-  // What it takes is checked in one place: by the op.
+  // The op's own verifier checks operands and attributes.
   if (failed(mlir::verify(attention)))
     return failure();
   return attention->getResult(0);

@@ -9,6 +9,7 @@
 #include "Contract.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace mlir::diffattn::import;
@@ -48,10 +49,6 @@ LogicalResult BuiltinCall::verify(ArrayRef<int64_t> ranks, int64_t resultRank,
                        << call.getNumOperands() << " and "
                        << call.getNumResults();
   // import_c8
-  auto hasRank = [](Type type, int64_t rank) {
-    auto tensor = dyn_cast<RankedTensorType>(type);
-    return tensor && tensor.getRank() == rank;
-  };
   for (auto [number, operand, rank] :
        llvm::enumerate(call.getOperandTypes(), ranks))
     if (!hasRank(operand, rank))
@@ -61,6 +58,19 @@ LogicalResult BuiltinCall::verify(ArrayRef<int64_t> ranks, int64_t resultRank,
     return emitFault() << "expected a tensor of rank " << resultRank
                        << " as the result, but got "
                        << call.getResult(0).getType();
+  return success();
+}
+
+LogicalResult BuiltinCall::verifyEqual(
+    ArrayRef<std::pair<TensorAxis, TensorAxis>> axes) const {
+  auto sizeOf = [](const TensorAxis &at) {
+    return cast<RankedTensorType>(at.tensor.getType()).getDimSize(at.axis);
+  };
+  for (const auto &[one, other] : axes)
+    if (failed(verifyCompatibleShape({sizeOf(one)}, {sizeOf(other)})))
+      return emitFault() << "expected one size on axis " << one.axis << " of "
+                         << one.tensor.getType() << " and axis " << other.axis
+                         << " of " << other.tensor.getType();
   return success();
 }
 

@@ -14,6 +14,17 @@
 
 namespace mlir::diffattn::import {
 
+/// An axis of an operand or a result.
+struct TensorAxis {
+  Value tensor;
+  int64_t axis;
+};
+
+inline bool hasRank(Type type, int64_t rank) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() == rank;
+}
+
 /// A call of a function that stands for an op which importers do not know, and
 /// what the function's declaration says of it. Faults are reported at the
 /// declaration.
@@ -24,6 +35,7 @@ public:
   StringRef getName() const;
   ValueRange getOperands() const { return call->getOperands(); }
   TypeRange getResultTypes() const { return call->getResultTypes(); }
+  Value getResult() const { return call->getResult(0); }
   /// The type of the one result.
   RankedTensorType getResultType() const;
   /// An option, or null.
@@ -34,6 +46,10 @@ public:
   /// of them tensors of these ranks, and there are no options but `known`.
   LogicalResult verify(ArrayRef<int64_t> ranks, int64_t resultRank,
                        ArrayRef<StringRef> known) const;
+  /// Fails unless sizes of axes that stand together are equal, as far as types
+  /// know them.
+  LogicalResult
+  verifyEqual(ArrayRef<std::pair<TensorAxis, TensorAxis>> axes) const;
   /// An integer of at least `least`; absent: `otherwise`.
   FailureOr<int64_t> getInteger(StringRef name, int64_t least,
                                 int64_t otherwise) const;
@@ -72,14 +88,15 @@ struct TensorLoopBuilder : ImplicitLocOpBuilder {
   }
   /// An empty tensor whose dynamic sizes are those of `source`, axis by axis.
   Value emptyLike(Value source, RankedTensorType type);
-  /// What `body` makes of `init` from `begin` to `end`.
+  /// Loops from `begin` to `end` by `step`, carrying `init` through `body`;
+  /// returns what is carried in the end.
   SmallVector<Value> loop(Value begin, Value end, Value step, ValueRange init,
                           Body body);
   SmallVector<Value> loop(Value end, ValueRange init, Body body) {
     Value begin = index(0), step = index(1);
     return loop(begin, end, step, init, body);
   }
-  /// What `then` makes where `condition` holds, else `otherwise`.
+  /// Chooses the values of `then` where `condition` holds, else `otherwise`.
   SmallVector<Value> ifElse(Value condition, ValueRange otherwise,
                             function_ref<SmallVector<Value>()> then);
 };

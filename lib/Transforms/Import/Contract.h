@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // The names of attributes by which an importer states facts of a module that is
-// in upstream dialects. docs/spec.md says what each means (import_c1 to _c9).
+// in upstream dialects. docs/spec.md says what each means (import_c1 to _c10).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_TRANSFORMS_IMPORT_CONTRACT_H

@@ -30,10 +30,18 @@ FailureOr<Value> mlir::diffattn::import::emitGroupedGemm(TensorLoopBuilder &b,
            << "as ends, but got " << x.getType() << ", " << matrices.getType()
            << " and " << ends.getType();
 
+  const int64_t depthAxis = *transposed ? 2 : 1, columnAxis = 3 - depthAxis;
+  if (failed(
+          call.verifyEqual({{{x, 1}, {matrices, depthAxis}},
+                            {{matrices, 0}, {ends, 0}},
+                            {{x, 0}, {call.getResult(), 0}},
+                            {{matrices, columnAxis}, {call.getResult(), 1}}})))
+    return failure();
+
   const OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
   const OpFoldResult depth = tensor::getMixedSize(b, b.getLoc(), x, 1),
                      columns = tensor::getMixedSize(b, b.getLoc(), matrices,
-                                                    *transposed ? 1 : 2);
+                                                    columnAxis);
   Value rows = b.size(x, 0);
   Value number = arith::ConstantOp::create(b, b.getZeroAttr(sumType));
   Value empty = tensor::EmptyOp::create(

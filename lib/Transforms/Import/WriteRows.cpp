@@ -32,10 +32,22 @@ FailureOr<Value> mlir::diffattn::import::emitWriteRows(TensorLoopBuilder &b,
     return call.emitFault()
            << "expected an axis below " << rank << ", but got " << *axis;
   if (!getElementTypeOrSelf(index).isInteger() ||
-      getElementTypeOrSelf(source) != type.getElementType())
+      getElementTypeOrSelf(source) != type.getElementType() ||
+      getElementTypeOrSelf(call.getResult()) != type.getElementType())
     return call.emitFault()
-           << "expected integers as index, and a source of x's elements, but "
-           << "got " << index.getType() << " and " << source.getType();
+           << "expected integers as index, and a source and result of x's "
+           << "elements, but "
+           << "got " << index.getType() << ", " << source.getType() << " and "
+           << call.getResult().getType();
+
+  for (int64_t other = 0; other < rank; ++other) {
+    if (failed(call.verifyEqual({{{x, other}, {call.getResult(), other}}})))
+      return failure();
+    const TensorAxis along =
+        other == *axis ? TensorAxis{index, 0} : TensorAxis{x, other};
+    if (failed(call.verifyEqual({{{source, other}, along}})))
+      return failure();
+  }
 
   SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(b, b.getLoc(), x);
   sizes[*axis] = b.getIndexAttr(1);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+
 def mark_arguments(ir, function, weights: Mapping[int, str], written: Collection[int] = (),
                    sizes: Mapping[int, str | Sequence[str | int | None]] | None = None) -> None:
     """Marks arguments of `function`, an operation of `ir`, by their numbers: those that are weights with their names, those whose memory may

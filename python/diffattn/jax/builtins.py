@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import numpy as np
 from jaxlib.mlir import ir
@@ -24,7 +26,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     if "bias" in operands:
         mask = operands["bias"]
         operands["bias"] = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
-    options = {"operands": tuple(operands), "scale": float(q1.shape[-1] ** -0.5 if scale is None else scale), "is_causal": is_causal,
+    options = {"operands": tuple(operands), "scale": float(1 / math.sqrt(q1.shape[-1]) if scale is None else scale), "is_causal": is_causal,
                "integral": integral, "softcap": softcap and float(softcap), "lambda_act": lam_activation, "norm": norm,
                "norm_eps": norm and float(norm_eps), "norm_eps_mode": norm and norm_eps_mode, "out_scale": float(out_scale),
                "window": window and np.array([-1 if side is None else side for side in window], np.int64)}
@@ -35,7 +37,9 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
 
 def make_call(module: ir.Module, op: ir.Operation, target: str) -> None:
     """Replaces a custom call, whose configuration is the builtin's options, in place."""
-    options = op.attributes["mhlo.backend_config"] if "mhlo.backend_config" in op.attributes else op.attributes["backend_config"]
+    given = [op.attributes[name] for name in ("mhlo.backend_config", "backend_config") if name in op.attributes]
+    # JAX writes an empty text beside the dictionary; a text that says something is handed on, and refused.
+    options = next((one for one in given if one != ir.StringAttr.get("")), ir.DictAttr.get({}))
     operands, results = list(op.operands), [value.type for value in op.results]
     with ir.InsertionPoint(op), op.location:
         declared = declare_builtin(ir, module, target.removeprefix(PREFIX), options, [value.type for value in operands], results)

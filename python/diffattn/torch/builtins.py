@@ -32,7 +32,7 @@ def make_calls(module) -> None:
         read = [value.owner for value in op.operands if not isinstance(value.owner, ir.Block)]
         op.operation.erase()
         for left in dict.fromkeys(read):
-            # What the importer made for this node alone: numbers, a text, a list.
+            # Numbers, a text and a list go that the importer made for this node alone.
             if left.operation.name.startswith(("torch.constant.", "torch.prim.ListConstruct")) and not list(left.results[0].uses):
                 left.operation.erase()
 

@@ -36,7 +36,7 @@ def take_out(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if node.op == "call_function" and node.target not in _KEPT and any(map(is_complex, (node, *node.all_input_nodes))):
             raise refusal(node, f"expected an op that is compiled for complex numbers, but got {node.target}; write it with "
-                               "real ones, or fallback='eager' runs this graph in PyTorch")
+                                "real ones, or fallback='eager' runs this graph in PyTorch")
 
 
 def as_pairs(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:

@@ -114,7 +114,7 @@ def _refuse_random(graph) -> None:
     for node in graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.users:
             raise refusal(node, f"expected a graph without random numbers, but got {node.target}; call eval() on the "
-                               "module first, so that its dropout does nothing, and pass no dropout_p")
+                                "module first, so that its dropout does nothing, and pass no dropout_p")
 
 
 def _lift_constants(module, after) -> dict:
@@ -127,7 +127,7 @@ def _lift_constants(module, after) -> dict:
         if isinstance(value, torch.fx.GraphModule) and node.users:
             user = next(iter(node.users))
             raise refusal(user, f"expected ATen ops alone, but got {user.target}, which calls a function of the module; "
-                               "fallback='eager' runs this graph in PyTorch")
+                                "fallback='eager' runs this graph in PyTorch")
         if not isinstance(value, torch.Tensor):
             raise refusal(node, f"expected tensors as constants, but got a {type(value).__name__} for {node.target}")
         node.meta.setdefault("val", value)
@@ -181,7 +181,7 @@ def _views(graph, places, views) -> dict[int, Result]:
             made[number] = Result("made", view)
         elif any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride(), value.storage_offset())):
             raise refusal(node, f"expected a result of sizes {tuple(value.shape)} that is a view of an input to be made by "
-                               "views alone, of sizes that follow from the inputs; return a copy, or fallback='eager' runs this graph in PyTorch")
+                                "views alone, of sizes that follow from the inputs; return a copy, or fallback='eager' runs this graph in PyTorch")
     return made
 
 

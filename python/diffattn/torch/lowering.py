@@ -18,7 +18,7 @@ from .empty import is_empty
 from .source import op_name, refusal
 from .views import VIEWS
 
-#: What `torch_mlir.fx` runs on an imported graph.
+#: The pipeline that `torch_mlir.fx` runs on an imported graph.
 _TO_BACKEND = "builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})"
 
 
@@ -95,7 +95,7 @@ def _refuse_empty_views(graph) -> None:
         if node.target in VIEWS and is_empty(node.meta["val"]):
             sizes = " as ".join(str(list(one.meta["val"].shape)) for one in (node.args[0], node))
             raise refusal(node, f"expected a view of elements, but got {node.target} of {sizes}, without any; a size that may be "
-                               "0 (torch.export.Dim(name, min=0) in dynamic_shapes) is compiled, and fallback='eager' runs this graph in PyTorch")
+                                "0 (torch.export.Dim(name, min=0) in dynamic_shapes) is compiled, and fallback='eager' runs this graph in PyTorch")
 
 
 def _refuse_unknown_sizes(graph) -> None:
@@ -106,7 +106,7 @@ def _refuse_unknown_sizes(graph) -> None:
         is_mask = node.target is torch.ops.aten.index.Tensor
         what, instead = ("a mask as an index", "torch.where(mask, x, 0) keeps the size, and ") if is_mask else (node.target, "")
         raise refusal(node, f"expected results whose sizes follow from those of the inputs, but got {what}, which has as many "
-                           f"elements as values say; {instead}fallback='eager' runs this graph in PyTorch")
+                            f"elements as values say; {instead}fallback='eager' runs this graph in PyTorch")
 
 
 def _refused(graph, message: str) -> CompileError:
@@ -119,5 +119,5 @@ def _refused(graph, message: str) -> CompileError:
     for node in named:
         if node is not None and node.op == "call_function":
             return refusal(node, f"expected ops that torch-mlir lowers to upstream dialects, but got {op_name(node.target)}; "
-                                "fallback='eager' runs this graph in PyTorch")
+                                 "fallback='eager' runs this graph in PyTorch")
     return CompileError(f"expected a graph that torch-mlir lowers, but got: {shown(message, 400)}; fallback='eager' runs it in PyTorch")

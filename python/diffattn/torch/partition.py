@@ -1,9 +1,9 @@
 """A graph as parts: what is compiled, and what stays PyTorch.
 
 A graph is compiled whole where it can be. A refusal that names a node leaves that one to PyTorch, with the others of its kind, and the
-rest is cut into parts (torch.fx.passes), and compiled again. A part without a product and without an attention
-stays PyTorch too: a call of compiled code costs more than it gains there. What an input becomes is copied into it last, when everything
-is computed, but for an input that one part alone reads: that part changes it where it lies, as a cache that grows.
+rest is cut into parts (torch.fx.passes), and compiled again. A part without a product and without an attention stays PyTorch too: a call of
+compiled code costs more than it gains there. What an input becomes is copied into it last, when everything is computed, but for an input
+that one part alone reads: that part changes it where it lies, as a cache that grows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .views import VIEWS
 
 aten, ours = torch.ops.aten, torch.ops.diffattn
 
-#: What makes a part worth a call of compiled code.
+#: Ops that make a part worth a call of compiled code.
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default, aten.matmul.default,
                        aten.convolution.default, ours._attention.default, ours._grouped_gemm.default})
 #: A graph is cut anew at most so often.
@@ -99,6 +99,7 @@ class _Cutter:
     def __init__(self, module, weights, changed, views, names, compile_one: Callable[..., GraphProgram]):
         self._module, self._weights, self._names, self._compile = module, weights, names, compile_one
         self._places = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self._numbers = {node: number for number, node in enumerate(self._places)}
         self._nodes = {node.name: node for node in module.graph.nodes}
         output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
         values = list(output.args[0])
@@ -165,12 +166,15 @@ class _Cutter:
         for part in parts:
             inside = set(part.nodes)
             part.inputs = list(dict.fromkeys(node for one in part.nodes for node in one.all_input_nodes if node not in inside and node.op != "get_attr"))
-            part.outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
             for place, value in self._changes:
                 readers = {user for user in place.users if user.op != "output"}
                 is_kept = place in self._outputs or any(other is place for _, other in self._changes)
                 if value in inside and readers <= inside and not is_kept and [old for old, _ in self._changes].count(place) == 1:
                     part.changes.append((place, value))
+            # A value that an input becomes is given only if it is read beside that.
+            new = {value for _, value in part.changes}
+            part.outputs = [node for node in part.nodes if (node in new and node in self._outputs) or any(
+                user not in inside and not (node in new and user.op == "output") for user in node.users)]
         return parts
 
     def _compile_part(self, part: _Part) -> GraphProgram:
@@ -184,19 +188,13 @@ class _Cutter:
                 if constant.op == "get_attr" and constant not in made:
                     made[constant] = graph.node_copy(constant)
             made[node] = graph.node_copy(node, made.__getitem__)
-        # What changes comes first, and among the others only if it is read elsewhere.
-        part.outputs = [node for node in part.outputs if node not in {value for _, value in part.changes} or self._is_read(node, part)]
         graph.output((*(made[value] for _, value in part.changes), *(made[node] for node in part.outputs)))
-        weights = [number for number, node in enumerate(part.inputs) if node.op == "placeholder" and self._places.index(node) in self._weights]
-        names = {number: self._names.get(self._places.index(node), node.name) for number, node in enumerate(part.inputs) if node in self._places}
+        weights = [number for number, node in enumerate(part.inputs) if self._numbers.get(node) in self._weights]
+        names = {number: self._names.get(self._numbers.get(node), node.name) for number, node in enumerate(part.inputs)}
         try:
             return self._compile(torch.fx.GraphModule(self._module, graph), weights, [part.inputs.index(place) for place in changed], {}, names)
         except (CompileError, IRError) as error:
             raise _PartError(part, error) from None
-
-    def _is_read(self, node, part: _Part) -> bool:
-        """Whether a value that an input becomes is read beside that: by nodes of other parts, or as an output."""
-        return node in self._outputs or any(user not in part.nodes and user.op != "output" for user in node.users)
 
     def _build(self, parts: list[_Part], programs: list[GraphProgram]) -> PartitionedProgram:
         """The graph with one call in the place of each part."""
@@ -242,7 +240,7 @@ class _Cutter:
         graph.output((*map(result, self._outputs), *(result(value) for _, value in last)))
         calls = {names[id(part)]: _Call(program) for part, program in zip(parts, programs)}
         outer = torch.fx.GraphModule({**_attributes(self._module, graph), **calls}, graph)
-        return PartitionedProgram(outer, programs, [self._places.index(place) for place, _ in last], self._reasons(), self._cut_attentions(part_of))
+        return PartitionedProgram(outer, programs, [self._numbers[place] for place, _ in last], self._reasons(), self._cut_attentions(part_of))
 
     def _reasons(self) -> list[str]:
         """What stays PyTorch, each op of a line once."""

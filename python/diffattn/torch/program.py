@@ -170,7 +170,7 @@ class GraphProgram:
                 if isinstance(value, torch.Tensor) and value.dtype not in tensors.CODE_OF:
                     known, what = ", ".join(map(str, tensors.CODE_OF)), node.name if node.op == "placeholder" else node.target
                     raise refusal(node, f"{what}: expected elements of {known}, but got {value.dtype}; fallback='eager' "
-                                       "runs this graph in PyTorch")
+                                        "runs this graph in PyTorch")
 
 
 def _text(module, weights: dict[int, str], written: set[int], name: str, cache) -> str:
