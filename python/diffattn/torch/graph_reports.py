@@ -32,6 +32,7 @@ class Report:
     applied      as of `diffattn.runtime.Executable`: what was fused
     diagnostics  why attention was not fused or is no kernel
     uncompiled   the ops that run in PyTorch, with their lines
+    parts        how many parts of the graph are compiled: 1 where it is compiled whole, 0 where it runs in PyTorch
     """
 
     name: str
@@ -41,6 +42,7 @@ class Report:
     applied: list[Diagnostic] = field(repr=False)
     diagnostics: list[Diagnostic] = field(repr=False)
     uncompiled: list[str] = field(default_factory=list, repr=False)
+    parts: int = field(default=1, repr=False)
 
     def __str__(self) -> str:
         what = f"{self.name} ({self.place})" if self.place else self.name
@@ -52,7 +54,8 @@ def record(graph: torch.fx.Graph, program) -> None:
     """Keeps a report of a graph of Dynamo that was compiled to `program`, of partition.py."""
     compile_id, (name, code) = torch._guards.CompileContext.current_compile_id(), _origin(graph)
     _records.append(Report(name, _place(graph, code) if code is not None else "", str(compile_id or ""),
-                           datetime.datetime.now().astimezone(), list(program.applied), list(program.diagnostics), list(program.uncompiled)))
+                           datetime.datetime.now().astimezone(), list(program.applied), list(program.diagnostics), list(program.uncompiled),
+                           getattr(program, "num_parts", 1)))
 
 
 def _origin(graph: torch.fx.Graph) -> tuple[str, types.CodeType | None]:
