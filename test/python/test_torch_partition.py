@@ -9,6 +9,7 @@ from torch import nn
 
 import diffattn
 from diffattn import errors
+from diffattn.torch import reports
 from diffattn.torch.partition import PartitionedProgram
 
 pytestmark = pytest.mark.oracle
@@ -49,6 +50,7 @@ def check(module, *args, parts, ops=("aten.lgamma.default",), dynamic=None):
                 called(*copy.deepcopy(args))
                 copy.deepcopy(like)(*copy.deepcopy(args))
                 like(*copy.deepcopy(args))
+                assert reports()[-1].parts == parts and reports()[-1].uncompiled
         text = next(str(one.message) for one in warned if "in PyTorch" in str(one.message))
         assert all(op in text for op in ops) and "test_torch_partition.py:" in text and "whole=True" in text
         for _ in range(2):
@@ -141,6 +143,19 @@ def test_elements_that_compiled_code_lacks(dtype):
     got, given = made(X, y)
     same(got, module(X, y)[0])
     assert given is y
+
+
+@pytest.mark.parametrize("source, strides, offset", [
+    (lambda y: y, (16, 0), 0), (lambda y: y[:, ::2], (16, 1), 0), (lambda y: y[:, :1].expand(-1, 16), (16, 1), None),
+    (lambda y: y[:-1], (16, 1), 32), (lambda y: y[1:].relu()[:, ::4], (4, 0), None)])
+def test_an_op_that_an_error_names_without_its_place(source, strides, offset):
+    """torch-mlir's importer says which op has arguments that it cannot take, and not where: that one stays, and not the whole graph. What
+    it reads lies where it does in PyTorch, with the holes between."""
+    rows = torch.export.Dim("rows", min=4, max=64)
+    module = Of(lambda m, x: m.second(source(m.first(x)).as_strided((x.shape[0] - 2, 16), strides, offset)))
+    made = check(module, X, parts=2, ops=("aten.as_strided.default",), dynamic=(({0: rows},),))
+    with torch.no_grad():
+        same(made(X.repeat(5, 1)), module(X.repeat(5, 1)))
 
 
 def test_sizes_that_calls_decide():

@@ -9,12 +9,14 @@ that one part alone reads: that part changes it where it lies, as a cache that g
 from __future__ import annotations
 
 import operator
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -140,13 +142,25 @@ class _Cutter:
         if not reasons or any(node.target is ours._attention.default for node in reasons):
             raise error
         self._left.update(reasons)
+        for node in [node for node in self._left if node.target is aten.as_strided.default]:
+            self._leave_memory(node.args[0])
+
+    def _leave_memory(self, node: torch.fx.Node) -> None:
+        """What `as_strided` reads by its place in memory: what a part gives has no holes, and lies at the beginning of its own."""
+        while isinstance(node, torch.fx.Node) and node.op == "call_function" and not _lies_alone(node.meta["val"]):
+            self._left[node] = None
+            node = node.args[0]
 
     def _named(self, error) -> list[torch.fx.Node]:
         """The nodes that an error is about, but for those that stay PyTorch already: the one that it names and the others of its kind, what
-        reads an input that it names, or those of the line that it names."""
+        reads an input that it names, those of the line that it names, or those of an op that its text alone names, as torch-mlir's importer
+        does of arguments that it cannot take."""
         node, trace = self._nodes.get(getattr(error, "node", "")), getattr(error, "trace", None)
-        if node is None:  # which took the place of one
-            named = [one for one in self._nodes.values() if trace and one.meta.get("stack_trace") == trace]
+        if node is None and trace:  # which took the place of one
+            named = [one for one in self._nodes.values() if one.meta.get("stack_trace") == trace]
+        elif node is None:
+            ops = set(re.findall(r"\baten\.\w+\.\w+", str(error)))
+            named = [one for one in self._nodes.values() if str(one.target) in ops]
         elif node.op == "placeholder":
             named = list(node.users)
         else:
@@ -262,6 +276,15 @@ class _Cutter:
                     waiting += [user for user in one.users if user not in seen and user.op != "output"]
                     seen.update(one.users)
         return list(dict.fromkeys(cut))
+
+
+def _lies_alone(value) -> bool:
+    """Whether a tensor certainly is all of its memory, in row-major order."""
+    size, known = 1, []
+    for count, step in zip(reversed(value.shape), reversed(value.stride())):
+        known.append(statically_known_true(count == 1) or statically_known_true(step == size))
+        size = size * count
+    return all(known) and statically_known_true(value.untyped_storage().nbytes() == size * value.element_size())
 
 
 def _attributes(module, graph) -> dict:
