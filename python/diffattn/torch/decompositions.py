@@ -38,11 +38,13 @@ def table(exported: bool = False, device: bool = False) -> dict:
     GPU."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
-    result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
+    plain = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
+    result = dict(plain)
     result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
                    aten._embedding_bag.default: pooling.embedding_bag, aten._embedding_bag_forward_only.default: pooling.embedding_bag,
                    aten.all.dims: all_dims, aten.bucketize.Tensor: bucketize, aten.cumprod.default: running.cumprod,
                    aten.hypot.default: elementwise.hypot,
+                   **{op: complex_numbers.RULES[op] for op in complex_numbers.MADE},
                    aten.adaptive_max_pool1d.default: pooling.adaptive_max_pool1d,
                    aten.adaptive_max_pool2d.default: pooling.adaptive_max_pool2d,
                    aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
@@ -90,10 +92,11 @@ def table(exported: bool = False, device: bool = False) -> dict:
         result[op] = _first(of_bytes(op), result.get(op))
     for op in _OF_INTEGERS:
         result[op] = _first(elementwise.of_own_type(op), result.get(op))
-    for op, function in complex_numbers.rules().items():
-        result[op] = _first(function, result.get(op))
     result.update(grouped_node.rules())
     result.update(encoder.rules())
+    for op in {*result, *complex_numbers.RULES}:
+        if result.get(op) is not plain.get(op) or op in complex_numbers.RULES:
+            result[op] = complex_numbers.guarded(result.get(op), complex_numbers.RULES.get(op), plain.get(op))
     return result
 
 
