@@ -25,7 +25,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from ..errors import CompileError, IRError
 from ..runtime import Diagnostic
 from ..text import printable
-from . import attention_node, grouped_node  # noqa: F401 - they register nodes
+from . import attention_node, grouped_node, refusals  # noqa: F401 - two register nodes
 from .complex_numbers import AS_COMPLEX, AS_REAL, as_real, is_complex, refuse_others, use_pairs
 from .empty import join_others, touches_empty
 from .graph import prepare
@@ -96,6 +96,7 @@ class _Cutter:
         use_pairs(graph)
         if whole:
             refuse_others(graph)
+            refusals.refuse(graph)
         join_others(graph)
         self._copy_constants()
         graph.eliminate_dead_code()
@@ -107,7 +108,7 @@ class _Cutter:
         for node in self._nodes.values():
             if node.op == "call_function" and _is_plumbing(node):
                 self._left[node] = None
-            elif node.op == "call_function" and any(map(is_complex, (node, *node.all_input_nodes))):
+            elif node.op == "call_function" and (any(map(is_complex, (node, *node.all_input_nodes))) or refusals.is_wrong(node)):
                 self._left[node] = f"{describe(node)}{op_name(node.target)}"
         for number in views:
             self._leave_view(self._output.args[0][number - len(changed)])

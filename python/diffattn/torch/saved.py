@@ -18,6 +18,7 @@ from .empty import join_others
 from .export import inline_numbers
 from .graph import prepare
 from .lowering import lower
+from .refusals import refuse
 from .tensors import CODE_OF
 
 
@@ -51,6 +52,7 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
     _make_row_major(graph)
     use_pairs(graph.graph)
     refuse_others(graph.graph)
+    refuse(graph.graph)
     give_pairs(graph.graph)
     join_others(graph.graph)
     prepared = prepare(graph)
