@@ -375,11 +375,11 @@ def run(name: str, seconds: float, folder: Path, loud: bool) -> Row:
     result, begin = folder / f"{name.replace('/', '_')}.json", time.monotonic()
     row = Row(name, MODELS[name].kind, "error")
     with subprocess.Popen([sys.executable, __file__, "--into", str(result), "--only", name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", start_new_session=True) as process:
+                          text=True, errors="replace") as process:
         try:
             output, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             output, _ = process.communicate()
             row.said = f"took more than {seconds:g} s"
     if loud:
@@ -423,10 +423,14 @@ def main() -> int:
     names, rows = options.only or list(MODELS), {}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(options.j) as pool:
         running = [pool.submit(run, name, options.seconds, Path(folder), bool(options.only)) for name in names]
-        for done in concurrent.futures.as_completed(running):
-            row = done.result()
-            rows[row.name] = row
-            print(f"{row.name}: {row.result} after {row.seconds:.0f} s {row.said[:200]}", file=sys.stderr, flush=True)
+        try:
+            for done in concurrent.futures.as_completed(running):
+                row = done.result()
+                rows[row.name] = row
+                print(f"{row.name}: {row.result} after {row.seconds:.0f} s {row.said[:200]}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
     made = table(rows[name] for name in names)
     if options.o:
         options.o.write_text(made)

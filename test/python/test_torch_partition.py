@@ -203,6 +203,28 @@ def test_what_torch_mlir_orders_otherwise():
     check(Of(several), X, parts=1, ops=["cummax", "logcumsumexp", "kthvalue", "median", "cdist", "solve_triangular"])
 
 
+OTHERWISE = {
+    "isclose": lambda x, n: torch.isclose(x / 0, x / 0), "signbit": lambda x, n: torch.signbit(-x * 0), "copysign": lambda x, n: torch.copysign(x, -x * 0), "hypot": lambda x, n: torch.hypot(x, x),
+    "cumprod": lambda x, n: x.cumprod(0), "searchsorted": lambda x, n: torch.searchsorted(x[0].sort().values, x), "bucketize": lambda x, n: torch.bucketize(x, torch.tensor([0.0, 1, 2])),
+    "embedding_bag": lambda x, n: nn.functional.embedding_bag(n % 4, x, mode="mean"), "adaptive_max_pool2d": lambda x, n: nn.functional.adaptive_max_pool2d(x[None], (3, 5)), "masked_scatter": lambda x, n: x.masked_scatter(x > 0, -x),
+    "max_pool2d_with_indices": lambda x, n: nn.functional.max_pool2d(x[None], 2, return_indices=True), "pow": lambda x, n: (n**3, (-1) ** n, n**0.5, n**n.abs(), (n > 3) ** 2), "softmax": lambda x, n: x[0, 0].softmax(0), "var": lambda x, n: x[0, 0].var(0, correction=0),
+    "add": lambda x, n: n.to(torch.int8) + 300, "mul": lambda x, n: n.to(torch.int16) * n[0, 0], "__lshift__": lambda x, n: n.to(torch.int8) << 2, "matmul": lambda x, n: n.to(torch.uint8) @ n.to(torch.uint8).T, "repeat_interleave": lambda x, n: x.repeat_interleave(n[:, 0], 0, output_size=18),
+    "arange": lambda x, n: torch.arange(0, 250, 50, dtype=torch.uint8)}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+@torch.no_grad()
+def test_what_torch_mlir_computes_otherwise(name):
+    """Or ends the process at, or does not come back of."""
+    module, n = Of(lambda m, x, n: (m.first(x), OTHERWISE[name](x, n))), torch.arange(12).reshape(4, 3)
+    with pytest.warns(RuntimeWarning, match="run in PyTorch"):
+        made = diffattn.compile(module, (X, n))
+    assert made._program.num_parts == 1 and any(name in one for one in made.uncompiled), made.uncompiled
+    same(made(X, n), module(X, n))
+    with pytest.raises(errors.CompileError, match=rf"expected (ops that torch-mlir lowers|results whose sizes|elements of) .*{name}"):
+        diffattn.compile(module, (X, n), whole=True)
+
+
 def test_weights_are_read_anew():
     module = Of(lambda m, x: m.second(foreign(m.first(x).abs() + 1)))
     with torch.no_grad(), pytest.warns(RuntimeWarning, match="in PyTorch"):

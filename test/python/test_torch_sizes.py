@@ -116,12 +116,13 @@ def test_arithmetic(function):
 @pytest.mark.parametrize("function", [
     lambda t, s: min(t, s), lambda t, s: max(t, s, 6), lambda t, s: abs(t - s), lambda t, s: torch.sym_sum([t, s, t, 3]), lambda t, s: t >> 1,
     lambda t, s: math.ceil(t / 4) * 4, lambda t, s: math.floor(s / 3), lambda t, s: int(t * 0.75), lambda t, s: int(float(s) / 2),
-    lambda t, s: 9 + int((t - s) / 3), lambda t, s: math.ceil(t / s)])
+    lambda t, s: 9 + int((t - s) / 3), lambda t, s: math.ceil(t / s), lambda t, s: int(t ** 0.5), lambda t, s: int(t * 0.1) + s,
+    lambda t, s: round(s / 4) + 1, lambda t, s: t & 3, lambda t, s: int(math.log2(t * s))])
 def test_functions_of_sizes(function):
-    """What Python's functions make of sizes, as numbers and as sizes of results; Dynamo keeps them in its graph."""
+    """What Python's functions make of sizes, as numbers and as sizes of results; Dynamo keeps them in its graph. They stay in Python."""
     torch._dynamo.reset()
     program = lambda x, y: (x * function(x.shape[0], y.shape[0]), x.new_ones(function(x.shape[0], y.shape[0])))  # noqa: E731
-    compiled = torch.compile(program, backend="diffattn", dynamic=True, fullgraph=True)
+    compiled = torch.compile(program, backend="diffattn", dynamic=True, fullgraph=True, options={"whole": True})
     for rows, others in ((5, 3), (3, 8), (12, 7), (7, 12), (8, 4)):
         x, y = torch.ones(rows, 4), torch.ones(others, 4)
         for got, want in zip(compiled(x, y), program(x, y)):
@@ -147,16 +148,6 @@ def test_reciprocals_of_integers():
 def test_products_with_vectors(shapes):
     compiled, arguments = compiled_for_any(torch.matmul, *shapes), [torch.randn([3 * size if size != 4 else 4 for size in shape]) for shape in shapes]
     assert torch.allclose(compiled(*arguments), torch.matmul(*arguments), atol=1e-5)
-
-
-@pytest.mark.parametrize("function, name", [(lambda n: int(n ** 0.5), "torch.sym_float"), (lambda n: int(n * 0.1), "torch.sym_float"),
-                                            (lambda n: round(n / 4), "round"), (lambda n: n & 3, r"operator.and_")])
-def test_functions_of_sizes_that_are_refused(function, name):
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: x.new_ones(function(x.shape[0])), backend="diffattn", dynamic=True, options={"whole": True})
-    with pytest.raises(diffattn.errors.CompileError, match=rf"test_torch_sizes\.py:\d+: expected ops that torch-mlir lowers .*, but got {name}, "
-                                                           "arithmetic on sizes; fallback='eager'"):
-        compiled(torch.ones(12))
 
 
 @pytest.mark.parametrize("shape, function, tolerance", [

@@ -18,14 +18,15 @@ import torch
 from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_cpu as flash_attention_on_cpu
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.nn.functional import pad
 
-from . import complex_numbers, division, elementwise, encoder, grouped_node, pooling, running, scattering
+from . import complex_numbers, division, elementwise, encoder, grouped_node, scattering
 from .attention_node import attention
 from .graph import in_order_of, physical_order
+from .running import cumsum
 from .scattering import along
-from .sorting import argmax, argmin, bucketize, by_comparing, max_dim, min_dim, searchsorted, sort, sort_stable, topk
+from .sorting import argmax, argmin, by_comparing, max_dim, min_dim, sort, sort_stable, topk
 from .uniform import FILLED
-from .write_node import write_rows
 
 aten = torch.ops.aten
 
@@ -38,17 +39,13 @@ def table(exported: bool = False, device: bool = False) -> dict:
     GPU."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
-    result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
-                   aten._embedding_bag.default: pooling.embedding_bag, aten._embedding_bag_forward_only.default: pooling.embedding_bag,
-                   aten.all.dims: all_dims, aten.bucketize.Tensor: bucketize, aten.cumprod.default: running.cumprod,
-                   aten.hypot.default: elementwise.hypot,
-                   aten.adaptive_max_pool1d.default: pooling.adaptive_max_pool1d,
-                   aten.adaptive_max_pool2d.default: pooling.adaptive_max_pool2d,
+    plain = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
+    result = dict(plain)
+    result.update({aten.as_strided.default: as_strided,
+                   aten.all.dims: all_dims,
+                   **{op: complex_numbers.RULES[op] for op in complex_numbers.MADE},
                    aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
-                   aten.masked_scatter.default: scattering.masked_scatter,
-                   aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
-                   aten.cumsum.default: running.cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
+                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
                    aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: scattering.index_copy,
                    aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
                    aten.matmul.default: matmul,
@@ -61,23 +58,20 @@ def table(exported: bool = False, device: bool = False) -> dict:
                    aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk,
                    aten.var_mean.correction: var_mean})
     otherwise = {
-        aten.arange.start_step: arange, aten.argmax.default: argmax, aten.argmin.default: argmin,
+        aten.argmax.default: argmax, aten.argmin.default: argmin,
         aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
         aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
         aten.elu.default: elementwise.elu, aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
         aten.fmod.Scalar: division.fmod, aten.remainder.Scalar_Tensor: division.remainder_of_number,
         aten.gelu.default: elementwise.gelu, aten.index.Tensor: scattering.index, aten.hardsigmoid.default: elementwise.hardsigmoid,
-        aten.hardtanh.default: elementwise.hardtanh, aten.isclose.default: elementwise.isclose, aten.max.dim: max_dim,
+        aten.hardtanh.default: elementwise.hardtanh, aten.max.dim: max_dim,
         aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
-        aten.pow.Tensor_Scalar: elementwise.power, aten.pow.Tensor_Tensor: elementwise.power_of, aten.pow.Scalar: elementwise.power_of,
-        aten.isfinite.default: elementwise.is_finite, aten.signbit.default: elementwise.sign_bit, aten.trunc.default: elementwise.trunc, aten.copysign.Tensor: elementwise.copy_sign,
+        aten.isfinite.default: elementwise.is_finite, aten.trunc.default: elementwise.trunc,
         aten.__lshift__.Tensor: torch.bitwise_left_shift,
         aten.__rshift__.Tensor: torch.bitwise_right_shift, aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or),
-        aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor), aten.repeat_interleave.Tensor: scattering.repeat_interleave,
-        aten.cat.default: elementwise.joined, aten.constant_pad_nd.default: pooling.constant_pad_nd,
-        **{op: of_one_number(op) for op in (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default)},
-        aten.var.correction: var, aten.avg_pool2d.default: pooling.avg_pool2d,
-        aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
+        aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor),
+        aten.constant_pad_nd.default: constant_pad_nd,
+        aten.view.default: view, aten.roll.default: roll,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
     if device:
@@ -86,14 +80,13 @@ def table(exported: bool = False, device: bool = False) -> dict:
         result[op] = _first(function, result.get(op))
     for op in _OF_UINT8:
         result[op] = _first(elementwise.with_signs(op), result.get(op))
-    for op in (aten.addmm.default, aten.baddbmm.default, aten.bmm.default, aten.linear.default, aten.matmul.default, aten.mm.default):
-        result[op] = _first(of_bytes(op), result.get(op))
     for op in _OF_INTEGERS:
         result[op] = _first(elementwise.of_own_type(op), result.get(op))
-    for op, function in complex_numbers.rules().items():
-        result[op] = _first(function, result.get(op))
     result.update(grouped_node.rules())
     result.update(encoder.rules())
+    for op in {*result, *complex_numbers.RULES}:
+        if result.get(op) is not plain.get(op) or op in complex_numbers.RULES:
+            result[op] = complex_numbers.guarded(result.get(op), complex_numbers.RULES.get(op), plain.get(op))
     return result
 
 
@@ -150,19 +143,6 @@ def as_strided(x, size, stride, storage_offset=None):
     """torch-mlir takes the elements of `x` to lie in row-major order."""
     memory = None if x.is_contiguous() else _memory(x)
     return NotImplemented if memory is None else memory.as_strided(size, stride, storage_offset)
-
-
-def as_strided_scatter(x, src, size, stride, storage_offset=None):
-    """What AOTAutograd writes a view with whose tensor another argument is a view of too: `x` is all of that tensor."""
-    memory = _memory(x)
-    if memory is None:
-        return NotImplemented
-    places = torch.full([1] * len(size), storage_offset or 0, dtype=torch.int64, device=x.device)
-    for axis, (count, step) in enumerate(zip(size, stride)):
-        places = places + along(torch.arange(count, device=x.device) * step, len(size), axis)
-    order = physical_order(x) or range(x.dim())
-    written = write_rows(memory, 0, places.reshape(-1), src.reshape(-1)).reshape([x.size(axis) for axis in order])
-    return written.permute([list(order).index(axis) for axis in range(x.dim())])
 
 
 def _memory(x):
@@ -223,18 +203,6 @@ def matmul(x, y):
     return torch.matmul(x, y.unsqueeze(-1)).squeeze(-1) if y.dim() == 1 else torch.matmul(x.unsqueeze(0), y).squeeze(-2)
 
 
-def of_bytes(op):
-    """Products of matrices of 8-bit integers, at which torch-mlir ends the process: sums wrap around in the end as well."""
-
-    def multiply(*operands, **kwargs):
-        if operands[0].dtype not in (torch.int8, torch.uint8):
-            return NotImplemented
-        wide = [one.to(torch.int32) if isinstance(one, torch.Tensor) else one for one in operands]
-        return op(*wide, **kwargs).to(operands[0].dtype)
-
-    return multiply
-
-
 def sub(x, y, *, alpha=1):
     """A size minus a tensor: torch-mlir takes tensors for the first operand alone."""
     return torch.sub(_size(x, y), y, alpha=alpha) if isinstance(x, torch.SymInt) else NotImplemented
@@ -262,13 +230,6 @@ def roll(x, shifts, dims=()):
     return x.clone()
 
 
-def arange(start, end, step=1, *, dtype=None, layout=None, device=None, pin_memory=None):
-    """torch-mlir's program would end where it counts in 8 bits."""
-    if dtype not in (torch.uint8, torch.int8):
-        return NotImplemented
-    return torch.arange(start, end, step, dtype=torch.int64, device=device).to(dtype)
-
-
 def _size(x, like):
     """The size `x` as a tensor of the type that a number has beside `like`."""
     if not isinstance(like, torch.Tensor):
@@ -276,25 +237,23 @@ def _size(x, like):
     return torch.zeros((), dtype=torch.int64 if like.dtype == torch.bool else like.dtype, device=like.device) + x
 
 
-def of_one_number(op):
-    """An op along an axis on one number, which has none: torch-mlir does not come back of it."""
-
-    def decomposed(x, dim, *options):
-        if x.dim():
-            return NotImplemented
-        return op(x.reshape(1), [0] if isinstance(dim, (list, tuple)) else 0, *options).reshape([])
-
-    return decomposed
-
-
-def var(x, dim=None, *, correction=None, keepdim=False):
-    """Of one number along an axis, for which torch-mlir ends the process."""
-    return torch.var(x.reshape(1), 0, correction=correction) if x.dim() == 0 and dim is not None else NotImplemented
-
-
 def var_mean(x, dim=None, *, correction=None, keepdim=False):
     """Both by themselves: without elements they are no number, which torch-mlir's own form does not give."""
     return torch.var(x, dim, correction=correction, keepdim=keepdim), torch.mean(x, dim, keepdim=keepdim)
+
+
+def constant_pad_nd(x, margins, value=0):
+    """What is cut off before what is added."""
+    numbers = list(margins)
+    if not all(isinstance(number, int) for number in numbers) or all(number >= 0 for number in numbers) and x.dtype != torch.uint8:
+        return NotImplemented
+    if x.dtype == torch.uint8:  # torch-mlir adds other numbers
+        return pad(x.to(torch.int32), numbers, value=int(value)).to(torch.uint8)
+    for axis, (before, behind) in enumerate(zip(numbers[::2], numbers[1::2])):
+        dim, cut = x.dim() - 1 - axis, (max(-before, 0), max(-behind, 0))
+        if any(cut):
+            x = x.narrow(dim, cut[0], x.size(dim) - sum(cut))
+    return pad(x, [max(number, 0) for number in numbers], value=value)
 
 
 def neg(x):

@@ -1,8 +1,7 @@
 """Element-wise ops that torch-mlir computes otherwise than PyTorch: it loses NaN in the larger of two numbers and between limits, takes a
 value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, takes numbers of
-tensors for f64, has no integer powers, takes numbers beside truth values for such, knows no infinity in `isclose`, and takes uint8 for
-signed; beside integers of fewer bits than a number has it goes on with the number itself, and beside int8 it ends the process. Division is in
-division.py."""
+tensors for f64, takes numbers beside truth values for such, and takes uint8 for signed; beside integers of fewer bits than a number has
+it goes on with the number itself. Division is in division.py."""
 
 from __future__ import annotations
 
@@ -146,11 +145,6 @@ def of_own_type(op):
             return NotImplemented
         chooses = op == torch.ops.aten.where.self  # by its first operand
         wrapped = [one if chooses and place == 0 else _wrapped(one, dtype) for place, one in enumerate(operands)]
-        if dtype == torch.int8 and (len(tensors) < len(operands) or kwargs.get("alpha", 1) != 1):
-            # torch-mlir ends the process where it multiplies int8 with a number.
-            made = op(*[one.to(torch.int32) if isinstance(one, torch.Tensor) else one for one in wrapped[:len(args)]],
-                      **{**kwargs, **dict(zip(named, wrapped[len(args):]))})
-            return made.to(dtype) if made.dtype == torch.int32 else made
         if all(one is other for one, other in zip(operands, wrapped)):
             return NotImplemented
         return op(*wrapped[:len(args)], **{**kwargs, **dict(zip(named, wrapped[len(args):]))})
@@ -158,17 +152,8 @@ def of_own_type(op):
     return decomposed
 
 
-def joined(tensors, dim=0):
-    """Truth values beside int8, as in `_wrapped`."""
-    if functools.reduce(torch.promote_types, (one.dtype for one in tensors)) != torch.int8 or all(one.dtype == torch.int8 for one in tensors):
-        return NotImplemented
-    return torch.cat([one.to(torch.int8) for one in tensors], dim)
-
-
 def _wrapped(one, dtype):
     limits = torch.iinfo(dtype)
-    if dtype == torch.int8 and isinstance(one, torch.Tensor) and one.dtype == torch.bool:
-        return one.to(torch.int8)  # which torch-mlir ends the process for, inside of an op
     if type(one) is int and not limits.min <= one <= limits.max:
         return (one - limits.min) % (1 << limits.bits) + limits.min
     wider = isinstance(one, torch.Tensor) and one.dim() == 0 and not one.is_floating_point() and one.dtype not in (dtype, torch.bool)
@@ -184,63 +169,8 @@ def _promoted(op, tensors, numbers):
     return functools.reduce(torch.promote_types, [torch.result_type(first, one) for one in others] or [first.dtype])
 
 
-def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
-    if not x.is_floating_point():
-        x, y = x.double(), y.double()
-    apart = (x - y).abs()
-    close = torch.logical_not(x != y) | (apart <= atol + (rtol * y).abs()) & (apart != math.inf)
-    return close | (x != x) & (y != y) if equal_nan else close
-
-
-def power(x, exponent):
-    """Of integers: torch-mlir's program would end where the exponent is a float, and there is none where it is an integer."""
-    if x.is_floating_point() or x.is_complex():
-        return NotImplemented
-    if isinstance(exponent, float):
-        return torch.pow(x.to(torch.get_default_dtype()), exponent)
-    if not isinstance(exponent, int) or exponent < 0 or x.dtype == torch.bool and isinstance(exponent, bool):
-        return NotImplemented
-    result, square = None, x.to(torch.int64) if x.dtype == torch.bool else x
-    for bit in range(exponent.bit_length()):
-        square = square * square if bit else square
-        if exponent >> bit & 1:
-            result = square if result is None else result * square
-    return torch.ones_like(square) if result is None else result
-
-
-def power_of(x, exponents):
-    """A number, or a tensor, to integers that are known when it is computed. Of negative ones 1 and -1 alone have a power."""
-    if not isinstance(x, (int, torch.Tensor)) or exponents.is_floating_point() or exponents.is_complex():
-        return NotImplemented
-    dtype = torch.result_type(x, exponents)
-    if dtype.is_floating_point or dtype == torch.bool:
-        return NotImplemented
-    square = x.to(dtype) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=dtype, device=exponents.device)
-    exponents = exponents.to(dtype)
-    base, left = square, exponents.abs()
-    one = torch.ones((), dtype=dtype, device=exponents.device)
-    result = one.expand(torch.broadcast_shapes(square.shape, exponents.shape))
-    for _ in range(torch.iinfo(dtype).bits - 1):
-        result = result * torch.where((left & 1) != 0, square, one)
-        left, square = left >> 1, square * square
-    return torch.where((exponents < 0) & (base.abs() != 1), 0 * one, result)
-
-
 def is_finite(x):
     return x.abs() < math.inf if x.is_floating_point() else torch.ones_like(x, dtype=torch.bool)
-
-
-def sign_bit(x):
-    """That of NaN is taken for 0."""
-    if x.is_floating_point():
-        return (x < 0) | (x == 0) & (torch.div(torch.ones((), dtype=x.dtype, device=x.device), x) < 0)
-    return x < 0 if x.dtype not in (torch.bool, torch.uint8) else torch.zeros_like(x, dtype=torch.bool)
-
-
-def copy_sign(x, y):
-    dtype = torch.result_type(x, y)
-    x = x.to(dtype if dtype.is_floating_point else torch.get_default_dtype())
-    return torch.where(sign_bit(x) != sign_bit(y), -x, x)
 
 
 def bitwise(op):
@@ -268,12 +198,3 @@ def elu(x, alpha=1, scale=1, input_scale=1):
         return NotImplemented
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return torch.where(wide > 0, wide * scale, torch.expm1(wide * input_scale) * (alpha * scale)).to(x.dtype)
-
-
-def hypot(x, y):
-    """Neither square is computed, since it may be beyond the type where the root is not; torch-mlir has no lowering."""
-    dtype = torch.result_type(x, y)
-    x, y = x.to(dtype).abs(), y.to(dtype).abs()
-    most, least = torch.maximum(x, y), torch.minimum(x, y)
-    part = torch.where(most == 0, torch.zeros((), dtype=dtype, device=x.device), least / most)
-    return torch.where((x == math.inf) | (y == math.inf), torch.full((), math.inf, dtype=dtype, device=x.device), most * torch.sqrt(1 + part * part))

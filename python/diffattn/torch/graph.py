@@ -1,24 +1,16 @@
-"""An FX graph of ATen ops as torch-mlir's importer and compiled code take it: nothing but tensors and numbers go in and come out.
-
-What a graph also returns (an input as it is, None, a constant, one tensor twice) and the strides that PyTorch expects are kept
-beside it, as a recipe for its results.
-"""
+"""An FX graph of ATen ops as torch-mlir's importer and compiled code take it: tensors and numbers go in and come out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-from .complex_graph import as_pairs, give_pairs, is_complex, take_out
-from .empty import is_empty, leave_out
-from .layouts import Empty, View
 from .source import refusal
-from .symbols import simplify
 from .uniform import fold
 from .views import spell_views
 from .write_node import is_written_part
@@ -26,86 +18,65 @@ from .write_node import is_written_part
 aten = torch.ops.aten
 
 
-@dataclass
-class Result:
-    """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "made" `value` makes
-    it of the inputs, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` (of a complex one
-    pairs of real numbers) whose axes are then put into `order`."""
+class Result(NamedTuple):
+    """Result `number` of the compiled function; the axes of a tensor are then put into `order`."""
 
-    kind: str
-    value: object
-    dtype: torch.dtype | None = None
-    order: tuple[int, ...] | None = None
+    number: int
+    order: tuple[int, ...] | None
 
 
 @dataclass
 class Input:
     """An input of the compiled function, which is like `value`. `place` is the number of the graph's input; None: `constant` is what goes
-    in. `written`: parts of it are changed, where it lies. `given`: what a call gives, which may be complex, where `value` is pairs of real
-    numbers."""
+    in. `written`: parts of it are changed, where it lies."""
 
     place: int | None
     name: str
     value: object
     constant: torch.Tensor | None = None
     written: bool = False
-    given: object = None
 
 
 @dataclass
 class Prepared:
-    """`count`: how many inputs the graph had. `changes`: the numbers of those that the graph changes, with what they become."""
+    """`count`: how many inputs the graph had. `dtypes`: those of the compiled function's results; None: it is a number. `changes`: the
+    numbers of inputs that the graph changes, with what they become."""
 
     module: torch.fx.GraphModule
     count: int
     inputs: list[Input] = field(default_factory=list)
+    dtypes: list[torch.dtype | None] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     changes: list[tuple[int, Result]] = field(default_factory=list)
 
 
-def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views: Mapping[int, int] = MappingProxyType({}),
-            empty_apart: bool = True) -> Prepared:
-    """Changes the graph of `module` in place. Its first outputs are what its inputs with the numbers `changed` become; others are changed by
-    `copy_` in the graph. Outputs without elements are left out of it if `empty_apart`, and so are `views`: numbers of outputs that must
-    show the elements of an input, with its number. Raises CompileError for ops that draw random numbers and for types of elements that
-    compiled code does not have."""
+def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepared:
+    """Changes the graph of `module` in place, whose outputs are nodes that compute. The first ones are what its inputs with the numbers
+    `changed` become. Raises CompileError for ops that draw random numbers."""
     graph = module.graph
     places = [node for node in graph.nodes if node.op == "placeholder"]
     prepared = Prepared(module, len(places))
-    made = _views(graph, places, views)
     _refuse_random(graph)
-    take_out(graph)
-    simplify(graph)
+    for node in graph.nodes:
+        # AOTAutograd makes it of floats that follow from sizes, behind all decompositions.
+        node.target = aten.div.Tensor if node.target is aten.true_divide.Tensor else node.target
     spell_views(graph)
     constants = _lift_constants(module, places[-1] if places else None)
     after = places[-1] if places else None
-
-    def add_constant(node, value):
-        return _placeholder(graph, node, value, after, constants)
-
-    fold(graph, add_constant)
-    changes = _changes(graph, places, changed)
-    # What is made without elements, as by padding, may be one number, too.
-    for replaced in (leave_out(graph, add_constant), fold(graph, add_constant)):
-        changes = [(number, replaced.get(node, node)) for number, node in changes if not is_empty(node.meta["val"])]
-    prepared.results, prepared.changes = _results(graph, places, changes, made, empty_apart)
-    changes = [(number, as_pairs(graph, node) if node not in places else node) for number, node in changes]
-    # What is also given back, or to another input, as it was: that would be read when it is written.
-    kept = {one.value for one in [*prepared.results, *(new for _, new in prepared.changes)] if one.kind == "input"}
+    fold(graph, lambda node, value: _placeholder(graph, node, value, after, constants))
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    written = {number for number, node in zip(changed, output.args[0]) if is_written_part(node, places[number])}
+    results, prepared.dtypes = _results(graph, output, len(changed))
+    prepared.changes, prepared.results = list(zip(changed, results)), results[len(changed):]
     graph.eliminate_dead_code()
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    given = {node: node.meta.get("val") for node in inputs}
-    for node in filter(is_complex, inputs):
-        give_pairs(graph, node)
-    written = {number for number, node in changes if number not in kept and is_written_part(node, places[number])}
-    for node in inputs:
+    for node in [node for node in graph.nodes if node.op == "placeholder"]:
         value, place = node.meta.get("val"), places.index(node) if node in places else None
         if not node.users:
             graph.erase_node(node)
             continue
         if not isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)):
             raise refusal(node, f"expected tensors and numbers as inputs of the graph, but got {value!r} for {node.name}")
-        prepared.inputs.append(Input(place, node.name, value, constants.get(node), place in written, given[node]))
+        prepared.inputs.append(Input(place, node.name, value, constants.get(node), place in written))
     module.recompile()
     return prepared
 
@@ -131,8 +102,7 @@ def _lift_constants(module, after) -> dict:
         if not isinstance(value, torch.Tensor):
             raise refusal(node, f"expected tensors as constants, but got a {type(value).__name__} for {node.target}")
         node.meta.setdefault("val", value)
-        node.replace_all_uses_with(number_node(graph, node, value) if value.dim() == 0 and not value.is_complex() else
-                                   _placeholder(graph, node, value, after, constants))
+        node.replace_all_uses_with(number_node(graph, node, value) if value.dim() == 0 else _placeholder(graph, node, value, after, constants))
         graph.erase_node(node)
     return constants
 
@@ -157,68 +127,25 @@ def _placeholder(graph, node, value, after, constants):
     return made
 
 
-def _changes(graph, places, changed) -> list:
-    """The numbers of inputs that the graph changes, with the nodes that they become, which are no outputs from here on."""
-    output = next(node for node in reversed(graph.nodes) if node.op == "output")
-    changes = list(zip(changed, output.args[0]))
-    output.args = (tuple(output.args[0][len(changes):]),)
-    for node in [node for node in graph.nodes if node.target is aten.copy_.default]:
-        place, value = node.args[:2]
-        changes.append((places.index(place), value))
-        node.replace_all_uses_with(value)
-        graph.erase_node(node)
-    return changes
-
-
-def _views(graph, places, views) -> dict[int, Result]:
-    """Those outputs among `views` that are made of the inputs alone; PyTorch makes the others of what it knows of them."""
-    output = next(node for node in reversed(graph.nodes) if node.op == "output")
-    made = {}
-    for number, base in views.items():
-        node = output.args[0][number]
-        value, view = node.meta["val"], View.of(node, base, places)
-        if view is not None:
-            made[number] = Result("made", view)
-        elif any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride(), value.storage_offset())):
-            raise refusal(node, f"expected a result of sizes {tuple(value.shape)} that is a view of an input to be made by "
-                                "views alone, of sizes that follow from the inputs; return a copy, or fallback='eager' runs this graph in PyTorch")
-    return made
-
-
-def _results(graph, places, changes, made, empty_apart) -> tuple:
-    """How the outputs are made, those apart that are in `made`, and the new contents of inputs."""
-    output = next(node for node in reversed(graph.nodes) if node.op == "output")
-    results: list = []
-
-    def recipe(node, *, strided: bool) -> Result:
-        if not isinstance(node, torch.fx.Node):
-            return Result("constant", node)
-        if node in places:
-            return Result("input", places.index(node))
+def _results(graph, output, changes: int) -> tuple[list[Result], list[torch.dtype | None]]:
+    """How the outputs are made of the function's results, of which there is one for those that are the same, and the types of these. The
+    first `changes` are copied, so that it does not matter how they lie."""
+    made: list[torch.fx.Node] = []
+    results = []
+    for number, node in enumerate(output.args[0]):
         value = node.meta["val"]
-        empty = Empty.of(value, places) if empty_apart and is_empty(value) else None
-        if empty is not None:
-            return Result("made", empty)
-        node = as_pairs(graph, node)
-        order = physical_order(node.meta["val"]) if strided and isinstance(value, torch.Tensor) else None
+        order = physical_order(value) if number >= changes and isinstance(value, torch.Tensor) else None
         if order is not None:
-            node = _permuted(graph, output, node, order)
-        if node not in results:
-            results.append(node)
+            with graph.inserting_before(output):
+                moved = graph.call_function(aten.permute.default, (node, list(order)))
+            moved.meta = {"val": value.permute(order), "stack_trace": node.meta.get("stack_trace")}
+            node = moved
+        if node not in made:
+            made.append(node)
         back = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
-        return Result("result", results.index(node), value.dtype if isinstance(value, torch.Tensor) else None, back)
-
-    recipes = [made.get(number) or recipe(node, strided=True) for number, node in enumerate(output.args[0])]
-    new = [(number, recipe(node, strided=False)) for number, node in changes]
-    output.args = (tuple(results),)
-    return recipes, new
-
-
-def _permuted(graph, output, node, order):
-    with graph.inserting_before(output):
-        made = graph.call_function(aten.permute.default, (node, list(order)))
-    made.meta = {"val": node.meta["val"].permute(order), "stack_trace": node.meta.get("stack_trace")}
-    return made
+        results.append(Result(made.index(node), back))
+    output.args = (tuple(made),)
+    return results, [getattr(node.meta["val"], "dtype", None) for node in made]
 
 
 def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
@@ -233,7 +160,8 @@ def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
         if sizes[axis] != 1 and strides[axis] != expected:
             return None
         expected *= sizes[axis]
-    return None if _is_row_major(order, sizes) else order
+    moved = [axis for axis in order if sizes[axis] != 1]
+    return None if moved == sorted(moved) else order
 
 
 def in_order_of(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -241,11 +169,6 @@ def in_order_of(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     with disable_proxy_modes_tracing():
         order = list(physical_order(torch.empty_like(like)) or range(x.dim()))  # of one with holes, too
     return x.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
-
-
-def _is_row_major(order, sizes) -> bool:
-    moved = [axis for axis in order if sizes[axis] != 1]
-    return moved == sorted(moved)
 
 
 def _hint(number) -> int | None:

@@ -1,9 +1,11 @@
 """A graph as parts: what is compiled, and what stays PyTorch.
 
-A graph is compiled whole where it can be. A refusal that names a node leaves that one to PyTorch, with the others of its kind, and the
-rest is cut into parts (torch.fx.passes), and compiled again. A part without a product and without an attention stays PyTorch too: a call of
-compiled code costs more than it gains there. What an input becomes is copied into it last, when everything is computed, but for an input
-that one part alone reads: that part changes it where it lies, as a cache that grows.
+What compiled code does not take or give stays PyTorch in any case, without a word: inputs, constants and None as outputs, views of inputs,
+tensors without elements, views between complex tensors and pairs, and arithmetic on sizes that torch-mlir does not know. All else is one
+part where it can be. A refusal that names a node leaves that one to PyTorch, with the others of its kind, and the rest is cut into parts
+(torch.fx.passes), and compiled again. Then a part without a product and without an attention stays PyTorch too: a call of compiled code
+costs more than it gains there. What an input becomes is copied into it last, when everything is computed, but for rows that one part
+writes into it and alone reads: that part changes it where it lies, as a cache that grows.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -19,24 +21,31 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ..errors import CompileError, IRError
 from ..runtime import Diagnostic
 from ..text import printable
-from . import attention_node, grouped_node  # noqa: F401 - they register nodes
+from . import attention_node, grouped_node, refusals  # noqa: F401 - two register nodes
+from .complex_numbers import AS_COMPLEX, AS_REAL, as_real, is_complex, refuse_others, use_pairs
+from .empty import join_others, touches_empty
 from .graph import prepare
 from .program import GraphProgram
-from .source import ORIGIN, describe, line_of, op_name
-from .views import VIEWS
+from .source import ORIGIN, describe, line_of, op_name, refusal
+from .write_node import is_written_part
 
 aten, ours = torch.ops.aten, torch.ops.diffattn
 
 #: Ops that make a part worth a call of compiled code.
 _PRODUCTS = frozenset({aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default, aten.matmul.default,
                        aten.convolution.default, ours._attention.default, ours._grouped_gemm.default})
+#: Arithmetic on sizes that compiled code does.
+_ON_SIZES = frozenset({aten.sym_size.int, operator.add, operator.sub, operator.mul, operator.floordiv, operator.neg})
 #: A graph is cut anew at most so often.
 _MOST_CUTS = 16
 _SOFTMAX = (aten._softmax.default, aten._safe_softmax.default)
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass
@@ -50,40 +59,17 @@ class _Part:
     changes: list[tuple[torch.fx.Node, torch.fx.Node]] = field(default_factory=list)
 
 
-def compile_graph(module: torch.fx.GraphModule, weights: Sequence[int] = (), *, changed: Sequence[int] = (),
-                  views: Mapping[int, int] = MappingProxyType({}), names: Mapping[int, str] = MappingProxyType({}), whole: bool, **options):
+def compile_graph(module: torch.fx.GraphModule, weights: Sequence[int] = (), *, changed: Sequence[int] = (), views: Mapping[int, int] = MappingProxyType({}),
+                  names: Mapping[int, str] = MappingProxyType({}), whole: bool, **options):
     """A program for the graph of `module`, with its inputs and outputs: a GraphProgram or a PartitionedProgram.
 
-    changed, views   as of `prepare`
+    changed          the numbers of inputs of which the first outputs are the new contents; others are changed by `copy_` in the graph
+    views            the numbers of outputs that must show the elements of an input, with its number
     weights          as of GraphProgram, with `options`
     names            what errors call inputs, by their numbers
     whole            whether a graph that is not compiled as one raises its CompileError or IRError
     """
-
-    def compile_one(part: torch.fx.GraphModule, weights, changed, views, names) -> GraphProgram:
-        prepared = prepare(part, changed, views=views)
-        for one in prepared.inputs:
-            one.name = names.get(one.place, one.name)
-        return GraphProgram(prepared, weights, **options)
-
-    if whole:
-        return compile_one(module, weights, changed, views, names)
-    for node in module.graph.nodes:
-        node.meta[ORIGIN] = node.name
-    given = _copy(module)
-    try:
-        return compile_one(module, weights, changed, views, names)
-    except (CompileError, IRError) as error:
-        return _Cutter(given, set(weights), changed, views, names, compile_one).cut(error)
-
-
-def _copy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """With nodes of its own: a graph that is prepared changes."""
-    graph = torch.fx.Graph()
-    nodes: dict = {}
-    output = graph.graph_copy(module.graph, nodes)
-    graph.output(output)
-    return torch.fx.GraphModule(module, graph)
+    return _Cutter(module, set(weights), changed, views, names, whole, options).cut()
 
 
 class _Support(OperatorSupportBase):
@@ -98,45 +84,124 @@ class _Support(OperatorSupportBase):
 class _Cutter:
     """Cuts one graph, again for each refusal."""
 
-    def __init__(self, module, weights, changed, views, names, compile_one: Callable[..., GraphProgram]):
-        self._module, self._weights, self._names, self._compile = module, weights, names, compile_one
-        self._places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    def __init__(self, module, weights, changed, views, names, whole: bool, options: dict):
+        self._module, self._weights, self._names, self._whole, self._options = module, weights, names, whole, options
+        graph = self._graph = module.graph
+        self._places = [node for node in graph.nodes if node.op == "placeholder"]
         self._numbers = {node: number for number, node in enumerate(self._places)}
-        self._nodes = {node.name: node for node in module.graph.nodes}
-        output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
-        values = list(output.args[0])
-        #: Inputs and what they become: the first outputs, or what is copied into them.
-        self._changes = [(self._places[number], value) for number, value in zip(changed, values)]
-        self._outputs = values[len(self._changes):]
-        for node in [node for node in module.graph.nodes if node.target is aten.copy_.default]:
-            self._changes.append(node.args[:2])
-            node.replace_all_uses_with(node.args[1])
-            module.graph.erase_node(node)
-            self._outputs = [node.args[1] if one is node else one for one in self._outputs]
-        output.args = ((*self._outputs, *(value for _, value in self._changes)),)
-        #: Nodes that stay PyTorch, with what they are, or why; None: that follows from others.
+        self._symbols = _symbols(self._places)
+        self._output = next(node for node in reversed(graph.nodes) if node.op == "output")
+        self._count = len(self._output.args[0]) - len(changed)
+        self._changed = self._move_changes(changed)
+        for number, base in views.items():
+            self._show(number - len(changed), self._places[base])
+        use_pairs(graph)
+        if whole:
+            refuse_others(graph)
+            refusals.refuse(graph)
+        join_others(graph)
+        self._copy_constants()
+        graph.eliminate_dead_code()
+        for node in graph.nodes:
+            node.meta[ORIGIN] = node.name
+        self._nodes = {node.name: node for node in graph.nodes}
+        #: Nodes that stay PyTorch, with what they are, or why; None: that is not worth a word.
         self._left: dict[torch.fx.Node, str | None] = {}
+        for node in self._nodes.values():
+            if node.op == "call_function" and _is_plumbing(node):
+                self._left[node] = None
+            elif node.op == "call_function" and (any(map(is_complex, (node, *node.all_input_nodes))) or refusals.is_wrong(node)):
+                self._left[node] = f"{describe(node)}{op_name(node.target)}"
         for number in views:
-            self._leave_view(values[number])
+            self._leave_view(self._output.args[0][number - len(changed)])
 
-    def cut(self, error: CompileError | IRError) -> PartitionedProgram:
-        """`error`: why the graph is not compiled whole. Raises it if it leaves an attention of ours, which PyTorch does not compute."""
-        part = None
+    # What the graph gives and changes, which its output lists: first the outputs, then the new contents of inputs.
+
+    @property
+    def _outputs(self) -> list:
+        return list(self._output.args[0][:self._count])
+
+    @property
+    def _changes(self) -> list[tuple[torch.fx.Node, torch.fx.Node]]:
+        """Inputs and what they become."""
+        return list(zip(self._changed, self._output.args[0][self._count:]))
+
+    def _move_changes(self, changed) -> list[torch.fx.Node]:
+        """The inputs that change, of which the output lists the new contents from now on."""
+        values, places = list(self._output.args[0]), [self._places[number] for number in changed]
+        self._output.args = ((*values[len(changed):], *values[:len(changed)]),)
+        for node in [node for node in self._graph.nodes if node.target is aten.copy_.default]:
+            place, value = node.args[:2]
+            places.append(place)
+            node.replace_all_uses_with(value)
+            self._graph.erase_node(node)
+            self._output.args = ((*self._output.args[0], value),)
+        return places
+
+    def _show(self, number: int, place: torch.fx.Node) -> None:
+        """Makes an output, if it can be, one view after the other of an input, whose new contents it shows too."""
+        new = [value for changed, value in self._changes if changed is place]
+
+        def show(node):
+            if node is place or node in new:
+                return place
+            if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
+                return None
+            inner = show(node.args[0])
+            if inner is None:
+                return None
+            value = node.meta["val"]
+            if _is_view(node):
+                args, kwargs = torch.fx.node.map_arg((node.args[1:], node.kwargs), lambda one: one.meta["val"])
+                try:
+                    value = node.target(inner.meta["val"], *args, **kwargs)
+                except RuntimeError:  # a view of a dense tensor alone
+                    return None
+                with self._graph.inserting_before(self._output):
+                    made = self._graph.call_function(node.target, (inner, *node.args[1:]), node.kwargs)
+                made.meta = {"val": value, "stack_trace": node.meta.get("stack_trace")}
+                return made
+            # What an op in place became, which changed what its first operand shows.
+            shown = inner.meta["val"]
+            is_same = all(isinstance(one, torch.Tensor) for one in (value, shown)) and value.dtype == shown.dtype
+            return inner if is_same and list(map(str, value.shape)) == list(map(str, shown.shape)) else None
+
+        values = list(self._output.args[0])
+        values[number] = show(values[number]) or values[number]
+        self._output.args = (tuple(values),)
+
+    def _copy_constants(self) -> None:
+        """Of a constant that is an output, which callers may change."""
+        for node in dict.fromkeys(one for one in self._outputs if isinstance(one, torch.fx.Node) and one.op == "get_attr"):
+            with self._graph.inserting_before(self._output):
+                copy = self._graph.call_function(aten.clone.default, (node,))
+            copy.meta = dict(node.meta)
+            self._output.replace_input_with(node, copy)
+
+    # Cutting.
+
+    def cut(self) -> GraphProgram | PartitionedProgram:
+        """Raises the error of a graph that is not compiled whole if that must be, or if it leaves an attention of ours, which PyTorch does
+        not compute."""
         for number in range(_MOST_CUTS):
-            self._leave(error, part, whole=number == _MOST_CUTS - 1)
             parts = self._propose()
+            if self._whole and len(parts) > 1:
+                raise self._parted(parts)
             try:
-                return self._build(parts, [self._compile_part(part) for part in parts])
+                whole = self._as_whole(parts)
+                return self._compile(whole) if whole else self._build(parts, [self._compile(part) for part in parts])
             except _PartError as refused:
-                error, part = refused.error, refused.part
-        raise error  # with nothing left to compile there is none
+                if self._whole:
+                    raise refused.error from None
+                self._leave(refused.error, refused.part, rest=number >= _MOST_CUTS - 2)
+        raise AssertionError("with nothing left to compile there is no error")
 
-    def _leave(self, error, part: _Part | None, whole: bool) -> None:
-        """To PyTorch: the nodes that an error names, or those of the part that it is about; `whole`: all that there are."""
-        named = [] if whole else self._named(error)
+    def _leave(self, error, part: _Part, rest: bool) -> None:
+        """To PyTorch: the nodes that an error names, or those of the part that it is about; `rest`: all that there are."""
+        named = [] if rest else self._named(error)
         reasons = {node: f"{describe(node)}{op_name(node.target)}" for node in named}
         if not reasons:
-            nodes = part.nodes if part is not None and not whole else self._module.graph.nodes
+            nodes = self._graph.nodes if rest else part.nodes
             reasons = dict.fromkeys(node for node in nodes if node.op == "call_function" and node not in self._left)
             reasons.update({node: str(error) for node in list(reasons)[:1]})
         if not reasons or any(node.target is ours._attention.default for node in reasons):
@@ -171,29 +236,50 @@ class _Cutter:
         """An output that must show the elements of an input, as PyTorch's own views do."""
         while isinstance(node, torch.fx.Node) and node.op == "call_function":
             self._left[node] = None
-            node = node.args[0] if node.target in VIEWS else None
+            node = node.args[0] if _is_view(node) else None
+
+    def _parted(self, parts: Sequence[_Part]) -> CompileError:
+        inside = {node for part in parts for node in part.nodes}
+        between = [node for node in self._left if set(node.users) & inside] or list(self._left)
+        return refusal(between[-1], f"expected a graph that is compiled as one, but got {op_name(between[-1].target)} between its parts, which is not "
+                                    "compiled there")
 
     def _propose(self) -> list[_Part]:
         found = CapabilityBasedPartitioner(self._module, _Support(set(self._left)), allows_single_node_partition=True).propose_partitions()
-        order = {node: number for number, node in enumerate(self._module.graph.nodes)}
-        parts = [_Part(sorted(one.nodes, key=order.__getitem__)) for one in found if any(node.target in _PRODUCTS for node in one.nodes)]
+        order = {node: number for number, node in enumerate(self._graph.nodes)}
+        parts = [_Part(sorted(one.nodes, key=order.__getitem__)) for one in found]
         for part in parts:
-            inside = set(part.nodes)
-            part.inputs = list(dict.fromkeys(node for one in part.nodes for node in one.all_input_nodes if node not in inside and node.op != "get_attr"))
-            for place, value in self._changes:
-                readers = {user for user in place.users if user.op != "output"}
-                is_kept = place in self._outputs or any(other is place for _, other in self._changes)
-                if value in inside and readers <= inside and not is_kept and [old for old, _ in self._changes].count(place) == 1:
-                    part.changes.append((place, value))
-            # A value that an input becomes is given only if it is read beside that.
-            new = {value for _, value in part.changes}
-            part.outputs = [node for node in part.nodes if (node in new and node in self._outputs) or any(
-                user not in inside and not (node in new and user.op == "output") for user in node.users)]
-        return parts
+            self._connect(part)
+        parts = [part for part in parts if part.outputs or part.changes]
+        if len(parts) == 1 and not any(self._left.values()) or self._whole:
+            return parts
+        return [part for part in parts if any(node.target in _PRODUCTS for node in part.nodes)]
 
-    def _compile_part(self, part: _Part) -> GraphProgram:
+    def _connect(self, part: _Part) -> None:
+        inside, changes = set(part.nodes), self._changes
+        part.inputs = list(dict.fromkeys(node for one in part.nodes for node in one.all_input_nodes if node not in inside and node.op != "get_attr"))
+        for place, value in changes:
+            readers = {user for user in place.users if user.op != "output"}
+            is_kept = place in self._outputs or any(other is place for _, other in changes)
+            if value in inside and readers <= inside and not is_kept and self._changed.count(place) == 1 and is_written_part(value, place):
+                part.changes.append((place, value))
+        # What a part changes itself is given only if it is read elsewhere too; sizes follow from the graph's inputs.
+        others = {value for place, value in changes if (place, value) not in part.changes}
+        part.outputs = [node for node in part.nodes if not self._follows(node) and (node in self._outputs or node in others or any(
+            user not in inside and user.op != "output" for user in node.users))]
+
+    def _as_whole(self, parts: Sequence[_Part]) -> _Part | None:
+        """The only part, with the inputs and outputs of the graph, if nothing but that makes these."""
+        if len(parts) != 1:
+            return None
+        (part,), outputs = parts, self._outputs
+        is_all = len(part.outputs) == len(outputs) and set(part.outputs) == set(outputs) and len(part.changes) == len(self._changed)
+        if not is_all or any(node.op != "placeholder" for node in part.inputs):
+            return None
+        return _Part(part.nodes, self._places, outputs, part.changes)
+
+    def _compile(self, part: _Part) -> GraphProgram:
         graph, made = torch.fx.Graph(), {}
-        changed = [place for place, _ in part.changes]
         for node in part.inputs:
             made[node] = graph.placeholder(node.name)
             made[node].meta = dict(node.meta)
@@ -204,14 +290,33 @@ class _Cutter:
             made[node] = graph.node_copy(node, made.__getitem__)
         graph.output((*(made[value] for _, value in part.changes), *(made[node] for node in part.outputs)))
         weights = [number for number, node in enumerate(part.inputs) if self._numbers.get(node) in self._weights]
-        names = {number: self._names.get(self._numbers.get(node), node.name) for number, node in enumerate(part.inputs)}
         try:
-            return self._compile(torch.fx.GraphModule(self._module, graph), weights, [part.inputs.index(place) for place in changed], {}, names)
+            prepared = prepare(torch.fx.GraphModule(self._module, graph), [part.inputs.index(place) for place, _ in part.changes])
+            for one in prepared.inputs:
+                if one.place is not None:
+                    one.name = self._names.get(self._numbers.get(part.inputs[one.place]), one.name)
+            return GraphProgram(prepared, weights, **self._options)
         except (CompileError, IRError) as error:
             raise _PartError(part, error) from None
 
+    # The graph with one call in the place of each part.
+
+    def _follows(self, node: torch.fx.Node) -> bool:
+        """Whether a node is arithmetic on sizes of the graph's inputs."""
+        value = node.meta.get("val")
+        return isinstance(value, _NUMBERS) and value.node.expr.free_symbols <= self._symbols.keys()
+
+    def _size(self, graph: torch.fx.Graph, made: dict, expression):
+        """What computes such a number."""
+        tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+        for symbol in expression.free_symbols:
+            place, axis = self._symbols[symbol]
+            if symbol not in made:
+                made[symbol] = made[place] if axis is None else graph.call_function(aten.sym_size.int, (made[place], axis))
+        result = sympy_interp(PythonReferenceAnalysis, {symbol: torch.fx.Proxy(made[symbol], tracer) for symbol in expression.free_symbols}, expression)
+        return result.node if isinstance(result, torch.fx.Proxy) else result
+
     def _build(self, parts: list[_Part], programs: list[GraphProgram]) -> PartitionedProgram:
-        """The graph with one call in the place of each part."""
         graph, made = torch.fx.Graph(), {}
         part_of = {node: part for part in parts for node in part.nodes}
         names = {id(part): f"part_{number}" for number, part in enumerate(parts)}
@@ -222,6 +327,8 @@ class _Cutter:
             while waiting:
                 node = waiting[-1]
                 part = part_of.get(node)
+                if part is not None and self._follows(node):
+                    made[node] = self._size(graph, made, node.meta["val"].node.expr)
                 needed = [one for one in (part.inputs if part else node.all_input_nodes) if one not in made]
                 if node in made:
                     waiting.pop()
@@ -229,19 +336,20 @@ class _Cutter:
                     waiting += needed
                 elif part is None:
                     made[node] = graph.node_copy(node, made.__getitem__)
+                    made[node].target = as_real if node.target is AS_REAL else node.target
                     waiting.pop()
                 else:
                     call = graph.call_module(names[id(part)], tuple(made[one] for one in part.inputs))
                     for one in part.nodes:
-                        made[one] = call
+                        if not self._follows(one):
+                            made[one] = call
                     for number, one in enumerate(part.outputs):
                         made[one] = graph.call_function(operator.getitem, (call, number))
 
         for place in self._places:
             made[place] = graph.node_copy(place)
-        for node in self._module.graph.nodes:
-            if node.op not in ("placeholder", "output", "get_attr") and (node.users or node in part_of):
-                make(node)
+        for part in parts:  # of which some only change what they are given
+            make(next(node for node in part.nodes if not self._follows(node)))
         inside = {place for part in parts for place, _ in part.changes}
         last = [(place, value) for place, value in self._changes if place not in inside]
 
@@ -254,16 +362,13 @@ class _Cutter:
         graph.output((*map(result, self._outputs), *(result(value) for _, value in last)))
         calls = {names[id(part)]: _Call(program) for part, program in zip(parts, programs)}
         outer = torch.fx.GraphModule({**_attributes(self._module, graph), **calls}, graph)
-        return PartitionedProgram(outer, programs, [self._numbers[place] for place, _ in last], self._reasons(), self._cut_attentions(part_of))
-
-    def _reasons(self) -> list[str]:
-        """What stays PyTorch, each op of a line once."""
-        return list(dict.fromkeys(reason for reason in self._left.values() if reason))
+        reasons = list(dict.fromkeys(reason for reason in self._left.values() if reason))  # each op of a line once
+        return PartitionedProgram(outer, programs, [self._numbers[place] for place, _ in last], reasons, self._cut_attentions(part_of) if reasons else [])
 
     def _cut_attentions(self, part_of) -> list[str]:
         """The places of softmaxes of which the way to the next product leaves their part."""
         cut = []
-        for node in self._module.graph.nodes:
+        for node in self._graph.nodes:
             if node.target not in _SOFTMAX:
                 continue
             waiting, seen = [node], {node}
@@ -285,6 +390,27 @@ def _lies_alone(value) -> bool:
         known.append(statically_known_true(count == 1) or statically_known_true(step == size))
         size = size * count
     return all(known) and statically_known_true(value.untyped_storage().nbytes() == size * value.element_size())
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    return node.target is operator.getitem or getattr(node.target, "is_view", False)
+
+
+def _is_plumbing(node: torch.fx.Node) -> bool:
+    """Whether a node stays PyTorch in any case."""
+    is_on_sizes = isinstance(node.meta.get("val"), _NUMBERS) and not isinstance(node.target, torch._ops.OpOverload)
+    return node.target in (AS_REAL, AS_COMPLEX) or touches_empty(node) or is_on_sizes and node.target not in _ON_SIZES
+
+
+def _symbols(places) -> dict:
+    """Of each symbol the input that it is, or whose size along an axis it is."""
+    known: dict = {}
+    for place in places:
+        value = place.meta.get("val")
+        for axis, size in enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
+                known.setdefault(size.node.expr, (place, axis))
+    return known
 
 
 def _attributes(module, graph) -> dict:
@@ -314,7 +440,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 class PartitionedProgram:
-    """As a GraphProgram: parts of the graph are compiled, the others run in PyTorch, which one warning says.
+    """As a GraphProgram: parts of the graph are compiled, the others run in PyTorch, which one warning says where that is worth a word.
 
     changed   the numbers of inputs that the last outputs of `module` are copied into
     left      what stays PyTorch: ops with their lines, or why that is
@@ -325,15 +451,21 @@ class PartitionedProgram:
         self._module, self._programs, self._changed = module, list(programs), list(changed)
         #: The ops that run in PyTorch, with their lines.
         self.uncompiled = list(left)
-        self.mlir = "\n// -----\n\n".join(program.mlir for program in self._programs if program.mlir)
-        attention = f"; this cuts the attention at {_listed(cut)}, which is not fused" if cut else ""
-        what = f"these ops of a graph run in PyTorch: {_listed(left)}{attention}" if self._programs else f"a graph runs in PyTorch, because of {_listed(left)}"
-        warnings.warn(f"{what}; whole=True makes this an error", RuntimeWarning, stacklevel=3)
+        self.mlir = "\n// -----\n\n".join(program.mlir for program in self._programs)
+        if left:
+            attention = f"; this cuts the attention at {_listed(cut)}, which is not fused" if cut else ""
+            what = f"these ops of a graph run in PyTorch: {_listed(left)}{attention}" if programs else f"a graph runs in PyTorch, because of {_listed(left)}"
+            warnings.warn(f"{what}; whole=True makes this an error", RuntimeWarning, stacklevel=3)
 
     @property
     def num_parts(self) -> int:
         """How many parts are compiled."""
         return len(self._programs)
+
+    @property
+    def num_weight_sets(self) -> int:
+        """How many sets of weights have packed forms now, of all parts."""
+        return sum(program.num_weight_sets for program in self._programs)
 
     @property
     def diagnostics(self) -> list[Diagnostic]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from .. import text_cache
-from ..arrays import CODES, Result, owned
+from ..arrays import CODES, owned
 from ..errors import InputError
 from ..runtime import Diagnostic, Executable
 from . import tensors
@@ -26,51 +26,16 @@ _ALIVE: weakref.WeakSet = weakref.WeakSet()
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-class Given:
-    """What a call was given and gave: the graph's inputs, the results of compiled code, which `free` frees, and its arguments."""
-
-    def __init__(self, values: Sequence, results: Sequence, free, arguments: tuple):
-        self.values, self._results, self._free, self._arguments = values, list(results), free, arguments
-        self._in_place: set[int] = set()
-
-    def new(self, result):
-        """What `result` describes: an argument itself where compiled code has made it in the argument's memory."""
-        if result.kind == "made":
-            return result.value.new(self.values)
-        if result.kind != "result":
-            return self.values[result.value] if result.kind == "input" else result.value
-        made = self._results[result.value]
-        # The memory of a result is taken once, however often the result is given back.
-        if isinstance(made, Result):
-            if made.argument >= 0:
-                made = self._arguments[made.argument]
-                self._in_place.add(result.value)
-            elif result.dtype is None:
-                made = owned(made, self._free).item()
-            else:
-                made = tensors.taken(made, self._free, tensors.part_type(result.dtype))
-            self._results[result.value] = made
-        made = made if result.order is None else made.permute(result.order)
-        return torch.view_as_complex(made) if result.dtype is not None and result.dtype.is_complex and not made.is_complex() else made
-
-    def output(self, result):
-        """As `new`, but no argument that compiled code has changed: a tensor with its elements."""
-        made = self.new(result)
-        return made.clone() if result.kind == "result" and result.value in self._in_place else made
-
-
 class GraphProgram:
     """`prepared`, compiled. Inputs of the graph whose places are in `weights` are bound and packed once, if they are floats of known
     size; the others are arguments of each call."""
 
     def __init__(self, prepared: Prepared, weights: Sequence[int] = (), *, target="cpu", threads=None, cache=True, batch_invariant=None,
                  name="module"):
-        self._results, self._changes, self.mlir, self._programs = prepared.results, prepared.changes, "", None
+        self._results, self._changes, self._dtypes = prepared.results, prepared.changes, prepared.dtypes
         #: What runs in PyTorch: nothing.
         self.uncompiled: list[str] = []
         _ALIVE.add(self)
-        if not any(result.kind == "result" for result in [*prepared.results, *(new for _, new in prepared.changes)]):
-            return  # nothing is computed
         self._check_types(prepared)
         self._constants = [one.constant for one in prepared.inputs if one.place is None]
         self._places, self._weight_places, bound, names, constant = [], [], [], {}, prepared.count
@@ -96,39 +61,35 @@ class GraphProgram:
         self._codes = (ctypes.c_int32 * len(codes))(*(code if tensor else -1 for code, tensor in zip(codes, is_tensor)))
         self._numbers = [(number, code) for number, code in enumerate(codes) if not is_tensor[number]]
         self._count = len(gives)
-        self._complex = {number for number, one in enumerate(arguments) if isinstance(one.given, torch.Tensor) and one.given.is_complex()}
         self._written = [place for place, type_ in zip(self._places, types) if type_.in_place]
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
-        return self._programs.diagnostics if self._programs is not None else []
+        return self._programs.diagnostics
 
     @property
     def applied(self) -> list[Diagnostic]:
-        return self._programs.applied if self._programs is not None else []
+        return self._programs.applied
 
     @property
     def num_weight_sets(self) -> int:
         """How many sets of weights have packed forms now."""
-        return self._programs.count if self._programs is not None else 0
+        return self._programs.count
 
     def refresh(self) -> None:
-        if self._programs is not None:
-            self._programs.refresh()
+        self._programs.refresh()
 
     def __call__(self, values: Sequence) -> list:
         """The outputs of the graph for its inputs, which must be of the types and sizes that it was made for. What it changes is changed."""
-        if self._programs is None:
-            return self._outputs(Given(values, (), None, ()))
         if self._constants:
             values = [*values, *self._constants]
         bound, arguments = self._programs.get(self._of_weights(values)), self._of_arguments(values)
         if not self._written:
-            return self._outputs(self._call(bound, values, arguments))
+            return self._call(bound, values, arguments)
         written = [values[place] for place in self._written]
-        if not any(bound.shares_memory(tensor) or tensor.is_conj() or tensor.is_neg() for tensor in written):
+        if not any(bound.shares_memory(tensor) for tensor in written):
             try:
-                outputs = self._outputs(self._call(bound, values, arguments))
+                outputs = self._call(bound, values, arguments)
                 torch.autograd.graph.increment_version(written)
                 return outputs
             except InputError:  # what is written to has holes or shares memory with another argument
@@ -136,30 +97,24 @@ class GraphProgram:
         apart = list(values)
         for place, tensor in zip(self._written, written):
             apart[place] = tensor.clone(memory_format=torch.contiguous_format)
-        return self._outputs(self._call(bound, values, self._of_arguments(apart)))
+        return self._call(bound, values, self._of_arguments(apart))
 
-    def _call(self, bound, values: Sequence, arguments: tuple) -> Given:
-        real = self._real(arguments) if self._complex else arguments
-        packed = as_arguments(real, self._codes)
+    def _call(self, bound, values: Sequence, arguments: tuple) -> list:
+        packed = as_arguments(arguments, self._codes)
         alive = [tensors.fill_number(packed[number], arguments[number], code) for number, code in self._numbers]
-        results = bound.executable.call_packed("main", packed, len(arguments), self._count)
-        del alive, real  # not before the call
-        return Given(values, results, bound.executable.free, arguments)
-
-    def _real(self, arguments: tuple) -> tuple:
-        """The arguments with pairs of real numbers in place of complex ones."""
-        return tuple(tensors.as_pairs(one) if number in self._complex else one for number, one in enumerate(arguments))
-
-    def _outputs(self, given: Given) -> list:
-        outputs = [given.output(result) for result in self._results]
+        slots = bound.executable.call_packed("main", packed, len(arguments), self._count)
+        del alive  # not before the call
+        free = bound.executable.free
+        # What lies in the memory of an argument is that argument. Outputs are tensors of their own.
+        made = [arguments[slot.argument] if slot.argument >= 0 else owned(slot, free).item() if dtype is None else tensors.taken(slot, free, dtype)
+                for slot, dtype in zip(slots, self._dtypes)]
+        outputs = [made[number].clone() if slots[number].argument >= 0 else made[number] for number, _ in self._results]
+        outputs = [one if order is None else one.permute(order) for one, (_, order) in zip(outputs, self._results)]
         if self._changes:
-            # All are read before one is changed.
-            changed = [(given.values[place], result) for place, result in self._changes]
-            changed = [(old, given.output(result).clone() if result.kind == "input" else given.output(result))
-                       for old, result in changed if given.new(result) is not old]
             with torch.no_grad():
-                for old, new in changed:
-                    old.copy_(new)
+                for place, (number, _) in self._changes:
+                    if made[number] is not values[place]:
+                        values[place].copy_(made[number])
         return outputs
 
     @staticmethod

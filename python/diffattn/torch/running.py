@@ -1,6 +1,6 @@
-"""Sums and products of all elements up to each one along an axis: torch-mlir's own forms are ops of its dialect `tm_tensor`, which MLIR 22
-does not parse, or there are none. Along short axes, and those whose length is a symbol, every element is taken with all before it; along
-longer ones each pass doubles the elements that a number stands for."""
+"""Sums of all elements up to each one along an axis: torch-mlir's own form is an op of its dialect `tm_tensor`, which MLIR 22 does not parse.
+Along short axes, and those whose length is a symbol, every element is taken with all before it; along longer ones each pass doubles the
+elements that a number stands for."""
 
 from __future__ import annotations
 
@@ -13,37 +13,20 @@ _SHORT = 32
 
 
 def cumsum(x, dim, *, dtype=None):
-    return _running(_whole(x, dtype), dim, torch.add, 0, torch.sum)
-
-
-def cumprod(x, dim, *, dtype=None):
-    return _running(_whole(x, dtype), dim, torch.mul, 1, torch.prod)
-
-
-def _running(x, dim, combine, neutral, reduce):
+    if dtype is None and not x.is_floating_point():
+        dtype = torch.int64
+    x = x if dtype is None else x.to(dtype)
     if x.dim() == 0:
         return x.clone()
     axis = dim % x.dim()
     if not isinstance(x.size(axis), int) or x.size(axis) <= _SHORT:
-        return reduce(_terms(x, axis, neutral), axis + 1, dtype=x.dtype)
+        places = torch.arange(x.size(axis), device=x.device)
+        counts = along(places.unsqueeze(1) >= places.unsqueeze(0), x.dim() + 1, axis)
+        return torch.where(counts, x.unsqueeze(axis), torch.zeros((), dtype=x.dtype, device=x.device)).sum(axis + 1, dtype=x.dtype)
     whole = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     length, step = whole.size(axis), 1
     while step < length:
         earlier, later = (whole.narrow(axis, begin, length - step) for begin in (0, step))
-        whole = torch.cat([whole.narrow(axis, 0, step), combine(earlier, later)], axis)
+        whole = torch.cat([whole.narrow(axis, 0, step), earlier + later], axis)
         step *= 2
     return whole.to(x.dtype)
-
-
-def _whole(x, dtype):
-    """In the type that is computed in: integers are int64."""
-    if dtype is None and not (x.is_floating_point() or x.is_complex()):
-        dtype = torch.int64
-    return x if dtype is None else x.to(dtype)
-
-
-def _terms(x, axis, otherwise):
-    """The elements up to each one, along the axis behind `axis`, and `otherwise` in place of the others."""
-    places = torch.arange(x.size(axis), device=x.device)
-    counts = along(places.unsqueeze(1) >= places.unsqueeze(0), x.dim() + 1, axis)
-    return torch.where(counts, x.unsqueeze(axis), torch.full((), otherwise, dtype=x.dtype, device=x.device))

@@ -12,11 +12,14 @@ from ..importing.function import Imported, Value
 from ..importing.names import weight_names
 from ..text import shown
 from .archive import load
+from .complex_numbers import as_real, give_pairs, refuse_others, use_pairs
 from .decompositions import exporting, table
+from .empty import join_others
 from .export import inline_numbers
 from .graph import prepare
 from .lowering import lower
-from .tensors import CODE_OF, as_pairs
+from .refusals import refuse
+from .tensors import CODE_OF
 
 
 def read(path: str) -> Imported:
@@ -47,7 +50,12 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
     held = {**program.state_dict, **program.constants}
     inline_numbers(graph, places, specs, held)
     _make_row_major(graph)
-    prepared = prepare(graph, empty_apart=False)
+    use_pairs(graph.graph)
+    refuse_others(graph.graph)
+    refuse(graph.graph)
+    give_pairs(graph.graph)
+    join_others(graph.graph)
+    prepared = prepare(graph)
     arguments, weights, number_of = [], [], {}
     for number, one in enumerate(prepared.inputs):
         spec = specs[one.place] if one.place is not None else None
@@ -76,7 +84,8 @@ def _value(one) -> Value:
 
 
 def _array(name: str, tensor: torch.Tensor) -> np.ndarray:
-    tensor = as_pairs(tensor)
+    if tensor.is_complex():
+        tensor = as_real(tensor)
     if tensor.dtype not in CODE_OF:
         raise CompileError(f"{name}: expected elements of {', '.join(map(str, CODE_OF))}, but got {tensor.dtype}")
     dense = tensor.detach().contiguous()

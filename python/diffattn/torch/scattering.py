@@ -81,25 +81,6 @@ def _put_rows(x, given, places, values, accumulate):
     return written.contiguous() if x.is_contiguous() else written
 
 
-def masked_scatter(x, mask, source):
-    """The next element of `source` at each place of the mask, in row-major order; too few of them fail at the read. Of sizes that are
-    symbols the running sum would take every two elements."""
-    shape = torch.broadcast_shapes(x.shape, mask.shape)
-    if not all(isinstance(size, int) for size in shape):
-        return NotImplemented
-    x, mask = x.expand(shape), mask.expand(shape).reshape(-1)
-    place = torch.where(mask, mask.to(torch.int64).cumsum(0) - 1, torch.zeros((), dtype=torch.int64, device=x.device))
-    return torch.where(mask.reshape(shape), source.reshape(-1).index_select(0, place).reshape(shape), x)
-
-
-def repeat_interleave(repeats, *, output_size=None):
-    """Which number each of `output_size` repeats; without that, there are as many as values say."""
-    if output_size is None:
-        return NotImplemented
-    ends, places = repeats.to(torch.int64).cumsum(0), torch.arange(output_size, device=repeats.device)
-    return torch.logical_not(ends > places.unsqueeze(1)).to(torch.int64).sum(1).to(repeats.dtype)
-
-
 def scatter(x, dim, index, src):
     hits = _scatter_hits(x, dim, index)
     if hits is None or tuple(src.shape) != tuple(index.shape):

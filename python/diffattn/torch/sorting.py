@@ -50,22 +50,6 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     return _ranked(x, dim % x.dim(), k, largest)
 
 
-def searchsorted(ordered, x, *, out_int32=False, right=False, side=None, sorter=None):
-    """How many come before each one; all of them before NaN."""
-    if not isinstance(x, torch.Tensor):
-        x = torch.full((), x, dtype=torch.result_type(ordered, x), device=ordered.device)
-    if sorter is not None:
-        ordered = ordered.gather(-1, sorter)
-    if ordered.dim() > 1:
-        ordered = ordered.unsqueeze(-2)
-    behind = ordered > x.unsqueeze(-1) if right or side == "right" else ordered >= x.unsqueeze(-1)
-    return torch.logical_not(behind).to(torch.int64).sum(-1).to(torch.int32 if out_int32 else torch.int64)
-
-
-def bucketize(x, limits, *, out_int32=False, right=False):
-    return searchsorted(limits, x, out_int32=out_int32, right=right)
-
-
 def argmax(x, dim=None, keepdim=False):
     return _place(x, dim, keepdim, torch.amax)
 

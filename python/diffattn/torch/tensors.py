@@ -16,14 +16,6 @@ TORCH_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, tor
                 torch.uint8, torch.int16)
 CODE_OF = {dtype: code for code, dtype in enumerate(TORCH_DTYPES)}
 
-#: Of elements that are complex, the type of either part.
-PART_TYPES = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
-
-
-def part_type(dtype: torch.dtype) -> torch.dtype:
-    """The type of a part; of one that is real itself."""
-    return PART_TYPES.get(dtype, dtype)
-
 
 def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
     """Raises InputError for what is no tensor of `dtype` in memory of the host with these sizes. None: of any size, or of any shape."""
@@ -43,11 +35,6 @@ def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
     if tensor.is_neg() and not tensor.is_complex():
         raise InputError(f"{name}: expected a tensor whose memory holds its values, but got a lazy view; call resolve_neg() or "
                          "resolve_conj() first")
-
-
-def as_pairs(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs of real numbers on a last axis, in its own memory if that holds its values; a real one itself."""
-    return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
 
 
 def _check_dense(name: str, tensor: torch.Tensor) -> None:

@@ -19,7 +19,7 @@ from ..arrays import Array
 from ..runtime import Executable
 from .facts import Facts
 from .graph import Input
-from .tensors import CODE_OF, as_pairs, check, fill
+from .tensors import CODE_OF, check, fill
 
 
 def global_name(number: int) -> str:
@@ -50,8 +50,8 @@ class Bound:
             return
         self._facts = None
         for weight, tensor in zip(self._weights, tensors):
-            check(weight.name, tensor, weight.given.dtype, weight.given.shape)
-        dense = [as_pairs(tensor.detach()).contiguous() for tensor in tensors]
+            check(weight.name, tensor, weight.value.dtype, weight.value.shape)
+        dense = [tensor.detach().contiguous() for tensor in tensors]
         in_place = {number for number, pair in enumerate(zip(dense, tensors)) if self._is_read_in_place(*pair)}
         facts = Facts(tensors, in_place)
         arrays = (Array * len(dense))()
