@@ -17,6 +17,7 @@ from ..importing.constants import is_weight
 from ..importing.names import weight_names
 from ..text import shown
 from .builtins import register
+from .walk import messages
 
 #: Of protobuf; larger models have their weights in files of external data.
 MOST_BYTES = (1 << 31) - 1
@@ -83,57 +84,32 @@ def _inline(tensor, array: np.ndarray | None):
 
 def _normalise(proto) -> None:
     """One spelling of what has several: ONNX's own domain, inputs that are left out at the end, sizes that may be any."""
-    graphs = [proto.graph, *proto.functions]
-    for imported in [*proto.opset_import, *(one for function in proto.functions for one in function.opset_import)]:
-        imported.domain = "" if imported.domain == "ai.onnx" else imported.domain
-    while graphs:
-        graph = graphs.pop()
-        for value in [*getattr(graph, "input", ()), *getattr(graph, "output", ()), *graph.value_info]:
-            for dim in [] if isinstance(value, str) else value.type.tensor_type.shape.dim:
+    for message in messages(proto, (onnx.NodeProto, onnx.OperatorSetIdProto, onnx.TensorShapeProto)):
+        if isinstance(message, onnx.TensorShapeProto):
+            for dim in message.dim:
                 if dim.HasField("dim_value") and dim.dim_value < 0:
                     dim.Clear()
-        for node in graph.node:
-            node.domain = "" if node.domain == "ai.onnx" else node.domain
-            while node.input and not node.input[-1]:
-                del node.input[-1]
-            graphs += [inner for attribute in node.attribute for inner in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]]
+            continue
+        message.domain = "" if message.domain == "ai.onnx" else message.domain
+        while isinstance(message, onnx.NodeProto) and message.input and not message.input[-1]:
+            del message.input[-1]
 
 
 def _check_texts(path: str, proto) -> None:
     """What is no UTF-8 would come as bytes, where texts are expected."""
-    messages = [proto]
-    while messages:
-        for field, value in messages.pop().ListFields():
-            if field.type == field.TYPE_MESSAGE:
-                messages += [value] if hasattr(value, "ListFields") else list(value)
-            elif field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in
-                                                             ([value] if isinstance(value, (str, bytes)) else value)):
+    for message in messages(proto):
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in ([value] if isinstance(value, (str, bytes)) else value)):
                 raise IRError(f"{path}: expected an ONNX model, whose texts are UTF-8, but got {shown(value)} as {field.name}")
 
 
 def _check_inner_tensors(path: str, proto) -> None:
-    """Only initialisers of the graph itself may lie in other files; what other tensors say of their sizes must be true."""
-    for tensor in _inner_tensors(proto):
-        if tensor.data_location == _KIND.EXTERNAL:
-            raise WeightsError(f"{path}: expected external data for initialisers of the graph alone, but {shown(tensor.name)} is in an "
-                               "attribute or a graph within")
-        _array(path, tensor)
-
-
-def _inner_tensors(proto):
-    graphs = [(proto.graph, False)]
-    nodes = [node for function in proto.functions for node in function.node]
-    while graphs or nodes:
-        while graphs:
-            graph, inner = graphs.pop()
-            if inner:
-                yield from graph.initializer
-            nodes += graph.node
-        for attribute in nodes.pop().attribute if nodes else ():
-            yield from attribute.tensors
-            if attribute.HasField("t"):
-                yield attribute.t
-            graphs += [(graph, True) for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]]
+    """Only initialisers of the graph itself may lie in other files."""
+    for owner in (*proto.graph.node, *proto.functions):
+        for tensor in messages(owner, _KIND):
+            if tensor.data_location == _KIND.EXTERNAL:
+                raise WeightsError(f"{path}: expected external data for initialisers of the graph alone, but {shown(tensor.name)} is in an "
+                                   "attribute or a graph within")
 
 
 def _array(path: str, tensor) -> np.ndarray | None:
@@ -143,36 +119,31 @@ def _array(path: str, tensor) -> np.ndarray | None:
         if tensor.data_location == _KIND.EXTERNAL:
             raise CompileError(f"{path}: initialiser {shown(tensor.name)}: expected elements of {type_names()}, but got {type_name(tensor.data_type)}")
         return None
-    if any(size < 0 for size in shape):
-        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected sizes of at least 0, but got {list(shape)}")
-    count = math.prod(shape)
     if tensor.data_location == _KIND.EXTERNAL:
-        return _external(path, tensor, dtype, shape, count)
-    if tensor.HasField("raw_data"):
-        if len(tensor.raw_data) != count * dtype.itemsize:
-            raise IRError(f"{path}: tensor {shown(tensor.name)}: expected {count * dtype.itemsize} bytes for shape {list(shape)}, but got "
-                          f"{len(tensor.raw_data)}")
-        return np.frombuffer(tensor.raw_data, dtype).reshape(shape)
+        return _external(path, tensor, dtype, shape)
     try:
+        onnx.checker.check_tensor(tensor)
         return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(dtype, copy=False).reshape(shape)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected {count} elements for shape {list(shape)}, but got: {error}") from None
+    except (onnx.checker.ValidationError, ValueError, TypeError, OverflowError) as error:
+        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected elements for shape {list(shape)}, but got: {said(error)}") from None
 
 
-def _external(path: str, tensor, dtype: np.dtype, shape, count: int) -> np.ndarray:
+def _external(path: str, tensor, dtype: np.dtype, shape) -> np.ndarray:
     """The tensor in its own file, which is mapped."""
     said = {entry.key: entry.value for entry in tensor.external_data}
     what, location = f"{path}: initialiser {shown(tensor.name)}", said.get("location", "")
     offset, length = (_number(what, key, said.get(key)) for key in ("offset", "length"))
     place = _place(what, path, location)
-    offset, expected = offset or 0, count * dtype.itemsize
+    offset, expected = offset or 0, math.prod(shape) * dtype.itemsize
+    if any(size < 0 for size in shape):
+        raise IRError(f"{what}: expected sizes of at least 0, but got {list(shape)}")
     if length is not None and length != expected:
         raise WeightsError(f"{what}: expected {expected} bytes for shape {list(shape)}, but the model says {length}")
     descriptor, size = open_regular(place, WeightsError)
     with os.fdopen(descriptor, "rb") as file:
         if size - offset < expected:
             raise WeightsError(f"{what}: expected {expected} bytes at {offset} of {place}, but it has {size} in all")
-        if not count:
+        if not expected:
             return np.empty(shape, dtype)
         return np.memmap(file, dtype, "r", offset, shape)
 

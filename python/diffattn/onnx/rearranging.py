@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 from onnx import numpy_helper
 
-from .builder import Builder, Refused
+from .builder import Builder
 
 
 def constant_of_floats(builder: Builder) -> bool:
@@ -17,61 +16,12 @@ def constant_of_floats(builder: Builder) -> bool:
     return values is not None and builder.finish("Constant", value=numpy_helper.from_array(np.array(values, np.float32)))
 
 
-def depth_to_space(builder: Builder) -> bool:
-    """Mode CRD, whose channels are [channel, row of the block, column], to [batch, channel, row, column]. torch-mlir takes them for
-    [row, column, channel] where these sizes differ."""
-    x, block = builder.input(0), builder.options["blocksize"]
-    sizes = builder.sizes(x) or ()
-    if builder.options.get("mode", b"DCR") != b"CRD" or len(sizes) != 4 or not sizes[1] or block < 1:
-        return False
-    channels = sizes[1] // block**2
-    height, width = builder.size(x, 2), builder.size(x, 3)
-    blocks = builder.op("Concat", builder.constant([0, channels, block, block]), height, width, axis=0)
-    moved = builder.op("Transpose", builder.op("Reshape", x, blocks), perm=[0, 1, 4, 2, 5, 3])
-    wide = [builder.op("Mul", size, builder.constant([block])) for size in (height, width)]
-    return builder.finish("Reshape", moved, builder.op("Concat", builder.constant([0, channels]), *wide, axis=0))
-
-
 def gather_nd(builder: Builder) -> bool:
     """Rows of a table, which is Gather: torch-mlir's views of the indices are guessed."""
     data, indices = builder.input(0), builder.input(1)
     if builder.options.get("batch_dims") or (builder.sizes(indices) or [None])[-1] != 1:
         return False
     return builder.finish("Gather", data, builder.op("Squeeze", indices, builder.constant([-1])), axis=0)
-
-
-def space_to_depth(builder: Builder) -> bool:
-    if builder.options.get("mode", b"DCR") != b"DCR":
-        raise Refused(f"expected SpaceToDepth of mode DCR, but got {builder.options['mode'].decode()}")
-    return False
-
-
-def slice_backwards(builder: Builder) -> bool:
-    """From the last element on, where it begins behind that: torch-mlir begins at the one behind."""
-    starts, axes, steps = (builder.array(builder.input(number)) for number in (1, 3, 4))
-    sizes = builder.sizes(builder.input(0))
-    if starts is None or steps is None or sizes is None or builder.input(3) and axes is None or not (steps < 0).any():
-        return False
-    axes, made = range(len(starts)) if axes is None else axes.tolist(), []
-    for start, axis, step in zip(starts.tolist(), axes, steps.tolist()):
-        size = sizes[axis]
-        is_behind = step < 0 and (start >= size if size is not None else start >= np.iinfo(np.int32).max)
-        made.append(-1 if is_behind and size != 0 else start)
-    return builder.finish("Slice", builder.input(0), builder.constant(made, starts.dtype), *builder.node.input[2:])
-
-
-def pad(builder: Builder) -> bool:
-    """Pads below 0 cut off, which torch-mlir does along axes of known sizes alone; its passes do not end for those that wrap around."""
-    pads, axes, sizes = builder.array(builder.input(1)), builder.array(builder.input(3)), builder.sizes(builder.input(0))
-    if pads is not None and (pads < 0).any() and sizes is not None and (axes is not None or not builder.input(3)):
-        axes = list(range(len(sizes))) if axes is None else axes.tolist()
-        begins, ends = pads.reshape(2, -1).tolist()
-        cut = builder.op("Slice", builder.input(0), builder.constant([max(-one, 0) for one in begins]),
-                         builder.constant([min(one, 0) or np.iinfo(np.int64).max for one in ends]), builder.constant(axes))
-        return builder.finish("Pad", cut, builder.constant([max(one, 0) for one in pads.tolist()]), *builder.node.input[2:], **builder.options)
-    if builder.options.get("mode") == b"wrap":
-        raise Refused("expected Pad of mode constant, reflect or edge, but got wrap")
-    return False
 
 
 def einsum(builder: Builder) -> bool:
@@ -115,5 +65,4 @@ def einsum(builder: Builder) -> bool:
     return builder.finish("Transpose", apart, perm=[order.index(name) for name in made])
 
 
-REARRANGING = {"Constant": constant_of_floats, "DepthToSpace": depth_to_space,
-               "Einsum": einsum, "GatherND": gather_nd, "Pad": pad, "Slice": slice_backwards, "SpaceToDepth": space_to_depth}
+REARRANGING = {"Constant": constant_of_floats, "Einsum": einsum, "GatherND": gather_nd}
