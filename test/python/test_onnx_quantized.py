@@ -42,7 +42,7 @@ def test_scales(load, kind, constant):
         wide, narrow = (one[:, None] if name == "rows" else one for one in (scale, np.zeros((), kind) if zero is None else zero))
         nodes.append(node("DequantizeLinear", ["q", *inputs], [f"{name}.x"], **options))
         wants.append((q.astype(np.int32) - narrow.astype(np.int32)).astype(np.float32) * wide)
-        if name == "one" or name == "none" and kind == "uint8":
+        if name == "one":
             nodes.append(node("QuantizeLinear", ["x", *inputs], [f"{name}.q"], **options))
             wants.append(quantized(x, wide, narrow.astype(np.int32), kind))
     names = ["q", "x", *([] if constant else [name for name in given if "." in name])]
@@ -54,18 +54,18 @@ def test_scales(load, kind, constant):
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_products(load, kind):
-    """Of matrices and of batches, with a zero point and a scale of each column, or without any."""
+    """Of matrices and of batches, with a zero point and a scale of each column."""
     a, b, wide = whole(kind, 2, 3, 5), whole("int8", 5, 4, seed=1), whole("int8", 2, 5, 4, seed=2)
     constants = {"as": scales(), "az": whole(kind), "bs": scales(4), "bz": whole("int8", 4), "ys": np.float32(900), "yz": whole(kind)}
     constants = {name: np.asarray(one) for name, one in constants.items()}
     nodes = [node("Squeeze", ["part", "zero"], ["m"]), node("QLinearMatMul", ["m", "as", "az", "b", "bs", "bz", "ys", "yz"], ["q"]),
-             node("MatMulInteger", ["a", "wide", "az", "bz"], ["i"]), node("MatMulInteger", ["a", "b"], ["none"]), node("MatMulInteger", ["a", "b", "", "bz"], ["right"])]
+             node("MatMulInteger", ["a", "wide", "az", "bz"], ["i"])]
     made = model(nodes, [("a", code(a), ["n", 3, 5]), ("b", T.INT8, [5, 4]), ("wide", T.INT8, ["n", 5, 4]), ("part", code(a), [1, 3, 5])],
-                 [("q", code(a), [None] * 2), *((name, T.INT32, [None] * 3) for name in ("i", "none", "right"))], {**constants, "zero": np.array([0])})
-    ints, centred, columns = a.astype(np.int32), a.astype(np.int32) - int(constants["az"]), constants["bz"].astype(np.int32)
+                 [("q", code(a), [None] * 2), ("i", T.INT32, [None] * 3)], {**constants, "zero": np.array([0])})
+    centred, columns = a.astype(np.int32) - int(constants["az"]), constants["bz"].astype(np.int32)
     factor = (constants["as"] * constants["bs"]) / constants["ys"]
     wants = [quantized((centred[0] @ (b.astype(np.int32) - columns)).astype(np.float32) * factor, np.float32(1), int(constants["yz"]), kind),
-             centred @ (wide.astype(np.int32) - columns), ints @ b.astype(np.int32), ints @ (b.astype(np.int32) - columns)]
+             centred @ (wide.astype(np.int32) - columns)]
     for got, want in zip(load(made)(a, b, wide, a[:1].copy()), wants, strict=True):
         np.testing.assert_array_equal(got, want)
 
@@ -80,12 +80,11 @@ def test_convolutions_of_integers(load):
 
 
 @pytest.mark.parametrize("op, kinds, sizes, options, message", [
-    ("QuantizeLinear", (T.FLOAT, T.FLOAT), ([4, 6], []), {"output_dtype": T.INT16}, "QuantizeLinear to elements of int8 or uint8, but got int16"),
-    ("QuantizeLinear", (T.FLOAT, T.FLOAT), ([4, 6], [4]), {"axis": 0}, r"QuantizeLinear by one scale, but got scales of \[4\]"),
+    ("QuantizeLinear", (T.FLOAT, T.FLOAT), ([4, 6], [4]), {"axis": 0}, r"QuantizeLinear by one scale and zero point, but got 'b' \[4\]"),
     ("DequantizeLinear", (T.INT8, T.FLOAT), ([4, 6], [4, 2]), {"axis": 1, "block_size": 3}, r"DequantizeLinear along an axis, not by blocks, but got axis 1 of \[4, 6\] and scales of \[4, 2\]"),
-    ("MatMulInteger", (T.UINT8, T.INT8, T.UINT8), ([3, 5], [5, 4], [3]), {}, r"MatMulInteger with one zero point of its left side, but got \[3\]")])
+    ("MatMulInteger", (T.UINT8, T.INT8, T.UINT8), ([3, 5], [5, 4], [3]), {}, r"MatMulInteger by one scale and zero point, but got 'c' \[3\]")])
 def test_what_is_refused(load, op, kinds, sizes, options, message):
     inputs = [(name, kind, shape) for name, kind, shape in zip("abc", kinds, sizes)]
-    made = model([node(op, [name for name, *_ in inputs], ["y"], **options)], inputs, [("y", {"Q": T.INT16 if "output_dtype" in options else T.UINT8, "D": T.FLOAT, "M": T.INT32}[op[0]], [None] * 2)], opset=21)
+    made = model([node(op, [name for name, *_ in inputs], ["y"], **options)], inputs, [("y", {"Q": T.UINT8, "D": T.FLOAT, "M": T.INT32}[op[0]], [None] * 2)], opset=21)
     with pytest.raises(errors.CompileError, match=f"'{op}', which makes 'y': expected {message}"):
         load(made)

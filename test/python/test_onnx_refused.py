@@ -41,7 +41,7 @@ def test_calls(load, call, message):
     (dict(location="within"), "expected a regular file, but got a folder"),
     (dict(location="none.bin"), "none.bin: expected a readable file, but got: No such file"),
     (dict(location="within/w.bin", offset=8), "expected 400 bytes at 8 of .*w.bin, but it has 404 in all"),
-    (dict(location="within/w.bin", offset=-4), "expected a number of bytes as the offset of its external data, but got '-4'"),
+    (dict(location="within/w.bin", offset=-4), "expected numbers of bytes as the offset and the length of its external data, but got: .*must be non-negative, got -4"),
     (dict(location="within/w.bin", length=100), r"expected 400 bytes for shape \[100\], but the model says 100"),
 ])
 def test_external_data_that_is_refused(load, data, said, message):

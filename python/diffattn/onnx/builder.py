@@ -92,6 +92,11 @@ class Builder:
             return None
         return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
 
+    def is_number(self, name: str) -> bool:
+        """Of one element, or left out."""
+        sizes = self.sizes(name)
+        return not name or sizes is not None and all(size == 1 for size in sizes)
+
     def told(self, name: str) -> str:
         """The sizes, for messages."""
         return type_text(self._known.get(name))

@@ -73,7 +73,8 @@ def _cumsum(builder: Builder) -> bool:
 
 
 def _reciprocal(builder: Builder) -> bool:
-    return builder.finish("Identity", _inverse(builder, builder.input(0)))
+    """torch-mlir refuses an element of 0."""
+    return builder.finish("Div", builder.number(1, builder.input(0)), builder.input(0))
 
 
 def _instance_normalization(builder: Builder) -> bool:
@@ -82,26 +83,13 @@ def _instance_normalization(builder: Builder) -> bool:
     x, rank = builder.input(0), len(builder.sizes(builder.input(0)) or ())
     if rank < 3:
         return False
-    channels = builder.constant(list(range(1, rank - 1)))
-    narrow = builder.type(x) in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    wide = builder.op("Cast", x, to=onnx.TensorProto.FLOAT) if narrow else x
-    normed = _centred_and_scaled(builder, wide, list(range(2, rank)))
-    scale, bias = (builder.op("Unsqueeze", builder.cast(builder.input(number), wide), channels) for number in (1, 2))
-    return builder.finish_as(builder.op("Add", builder.op("Mul", normed, scale), bias), x)
-
-
-def _centred_and_scaled(builder: Builder, x: str, axes: list[int]) -> str:
-    """To a mean of 0 and a variance of 1 over `axes`, but for `epsilon`."""
-    over = builder.constant(axes)
-    centred = builder.op("Sub", x, builder.op("ReduceMean", x, over, keepdims=1))
-    variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), over, keepdims=1)
+    channels, places = builder.constant(list(range(1, rank - 1))), builder.constant(list(range(2, rank)))
+    wide = builder.op("Cast", x, to=onnx.TensorProto.FLOAT) if builder.type(x) in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16) else x
+    centred = builder.op("Sub", wide, builder.op("ReduceMean", wide, places, keepdims=1))
+    variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), places, keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
-    return builder.op("Mul", centred, _inverse(builder, root))
-
-
-def _inverse(builder: Builder, x: str) -> str:
-    """1 / x: torch-mlir refuses an element of 0 in `Reciprocal`."""
-    return builder.op("Div", builder.number(1, x), x)
+    scale, bias = (builder.op("Unsqueeze", builder.cast(builder.input(number), wide), channels) for number in (1, 2))
+    return builder.finish_as(builder.op("Add", builder.op("Mul", builder.op("Div", centred, root), scale), bias), x)
 
 
 def _softplus(builder: Builder) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
+from onnx.external_data_helper import ExternalDataInfo
 
 from ..arrays import BFLOAT16
 from ..errors import CompileError, IRError, InputError, WeightsError
@@ -130,11 +131,13 @@ def _array(path: str, tensor) -> np.ndarray | None:
 
 def _external(path: str, tensor, dtype: np.dtype, shape) -> np.ndarray:
     """The tensor in its own file, which is mapped."""
-    said = {entry.key: entry.value for entry in tensor.external_data}
-    what, location = f"{path}: initialiser {shown(tensor.name)}", said.get("location", "")
-    offset, length = (_number(what, key, said.get(key)) for key in ("offset", "length"))
-    place = _place(what, path, location)
-    offset, expected = offset or 0, math.prod(shape) * dtype.itemsize
+    what = f"{path}: initialiser {shown(tensor.name)}"
+    try:
+        told = ExternalDataInfo(tensor)
+    except ValueError as error:
+        raise WeightsError(f"{what}: expected numbers of bytes as the offset and the length of its external data, but got: {said(error)}") from None
+    place = _place(what, path, told.location)
+    offset, length, expected = told.offset or 0, told.length, math.prod(shape) * dtype.itemsize
     if any(size < 0 for size in shape):
         raise IRError(f"{what}: expected sizes of at least 0, but got {list(shape)}")
     if length is not None and length != expected:
@@ -146,14 +149,6 @@ def _external(path: str, tensor, dtype: np.dtype, shape) -> np.ndarray:
         if not expected:
             return np.empty(shape, dtype)
         return np.memmap(file, dtype, "r", offset, shape)
-
-
-def _number(what: str, key: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise WeightsError(f"{what}: expected a number of bytes as the {key} of its external data, but got {shown(text)}")
-    return int(text)
 
 
 def _place(what: str, path: str, location: str) -> str:

@@ -25,44 +25,32 @@ def gather_nd(builder: Builder) -> bool:
 
 
 def einsum(builder: Builder) -> bool:
-    """Of two operands, one of them of known sizes as a weight is, and the other not: a product of matrices [in both and the result,
-    in the first alone, summed] and [in both and the result, summed, in the second alone]."""
+    """Of an operand and a weight, whose sizes are known: [in both and the result, in the first alone, summed] times [in both and the result,
+    summed, in the weight alone], where what is summed, and what the weight has alone, is one axis."""
     equation = builder.options["equation"].decode().replace(" ", "")
     labels, arrow, made = equation.partition("->")
-    labels = labels.split(",")
-    shapes = [builder.sizes(name) for name in builder.node.input]
-    if not arrow or "." in equation or len(shapes) != 2 or any(shape is None or len(shape) != len(names) for shape, names in zip(shapes, labels)):
+    operands = [(names, name, builder.sizes(name)) for names, name in zip(labels.split(","), builder.node.input)]
+    operands.sort(key=lambda operand: None not in (operand[2] or [None]))  # the weight last
+    if not arrow or "." in equation or len(operands) != 2 or any(shape is None or len(shape) != len(names) for names, _, shape in operands):
         return False
-    if sum(None in shape for shape in shapes) != 1 or any(len(set(names)) < len(names) for names in [*labels, made]):
+    (a, x, given), (b, weight, known) = operands
+    if None not in given or None in known or any(len(set(names)) < len(names) for names in (a, b, made)):
         return False
-    a, b = labels
     batch, summed = [n for n in a if n in b and n in made], [n for n in a if n in b and n not in made]
     rows, columns = [n for n in a if n not in b], [n for n in b if n not in a]
     if any(n not in made for n in [*rows, *columns]):
         return False
-    axes = {name: (builder.input(number), axis) for number, names in enumerate(labels) for axis, name in enumerate(names)}
-    known = {name: size for shape, names in zip(shapes, labels) for size, name in zip(shape, names) if size is not None}
-
-    def size_of(names: list[str]) -> str:
-        if all(name in known for name in names):
-            return builder.constant([math.prod(known[name] for name in names)])
-        product = builder.size(*axes[names[0]])
-        for name in names[1:]:
-            product = builder.op("Mul", product, builder.size(*axes[name]))
-        return product
-
-    def matrix(number: int, *groups: list[str]) -> str:
-        order = [labels[number].index(name) for group in groups for name in group]
-        moved = builder.op("Transpose", builder.input(number), perm=order)
-        sizes = [size_of([name]) for name in groups[0]] + [size_of(group) for group in groups[1:]]
-        return builder.op("Reshape", moved, builder.op("Concat", *sizes, axis=0))
-
-    product = builder.op("MatMul", matrix(0, batch, rows, summed), matrix(1, batch, summed, columns))
+    sizes = dict(zip(b, known))
+    terms, width = (math.prod(sizes[n] for n in names) for names in (summed, columns))
+    before = [*(sizes[n] for n in batch), *[0] * len(rows)]
+    left = builder.op("Transpose", x, perm=[a.index(n) for n in [*batch, *rows, *summed]])
+    left = builder.op("Reshape", left, builder.constant([*before, *([] if rows else [1]), terms]))
+    right = builder.op("Transpose", weight, perm=[b.index(n) for n in [*batch, *summed, *columns]])
+    between = [1] * (len(rows) - 1) if batch else []
+    right = builder.op("Reshape", right, builder.constant([*(sizes[n] for n in batch), *between, terms, width]))
+    product = builder.op("Reshape", builder.op("MatMul", left, right), builder.constant([*before, *(sizes[n] for n in columns)]))
     order = [*batch, *rows, *columns]
-    if not order:
-        return builder.finish("Squeeze", product)
-    apart = builder.op("Reshape", product, builder.op("Concat", *(size_of([name]) for name in order), axis=0))
-    return builder.finish("Transpose", apart, perm=[order.index(name) for name in made])
+    return builder.finish("Transpose", product, perm=[order.index(n) for n in made])
 
 
 REARRANGING = {"Constant": constant_of_floats, "Einsum": einsum, "GatherND": gather_nd}

@@ -89,6 +89,12 @@ def _gemm(builder: Builder) -> Told:
     return ("with C, or with alpha = 1", f"alpha = {builder.options['alpha']}") if not builder.input(2) and builder.options.get("alpha", 1) != 1 else None
 
 
+def _scales(builder: Builder) -> Told:
+    """Of QuantizeLinear, or zero points of the left side of MatMulInteger."""
+    several = [name for name in builder.node.input[1 if builder.node.op_type == "QuantizeLinear" else 2:3] if not builder.is_number(name)]
+    return ("by one scale and zero point", f"{several[0]!r} {builder.told(several[0])}") if several else None
+
+
 def _recurrent(builder: Builder) -> Told:
     inputs = {4: "lengths of sequences", 7: "peepholes"}
     forgotten = [said for number, said in inputs.items() if builder.input(number)] + [
@@ -98,5 +104,6 @@ def _recurrent(builder: Builder) -> Told:
 
 _WRONG = {"GridSample", "Hardmax", "LRN", "Loop", "LpNormalization", "QLinearConv", "SoftmaxCrossEntropyLoss"}
 _CHECKS = {**dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent), **dict.fromkeys(("ArgMax", "ArgMin"), _last_extreme),
-           **dict.fromkeys(("AveragePool", "MaxPool"), _pool), "Conv": _window, "DepthToSpace": _depth, "Gemm": _gemm, "Mod": _mod,
-           "Pad": _pad, "Pow": _pow, "ReduceL2": _norm, "SpaceToDepth": _depth}
+           **dict.fromkeys(("AveragePool", "MaxPool"), _pool), **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _depth),
+           **dict.fromkeys(("MatMulInteger", "QuantizeLinear"), _scales), "Conv": _window, "Gemm": _gemm, "Mod": _mod, "Pad": _pad,
+           "Pow": _pow, "ReduceL2": _norm}
