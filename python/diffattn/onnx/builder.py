@@ -62,10 +62,6 @@ class Builder:
         kind = self._known_type(like)
         return x if self.type(x) == kind else self.op("Cast", x, to=kind)
 
-    def finish_as(self, x: str, like: str) -> bool:
-        """The last op, of the type of `like`."""
-        return self.finish("Cast", x, to=self._known_type(like))
-
     def _known_type(self, name: str) -> int:
         if self.type(name) == onnx.TensorProto.UNDEFINED:
             raise Refused(f"expected {self.node.op_type} of elements whose type onnx infers, but got {name!r} without one")
@@ -123,11 +119,6 @@ class Builder:
     def array(self, name: str) -> np.ndarray | None:
         """Of a constant."""
         return numpy_helper.to_array(self._constants[name]) if self.is_constant(name) else None
-
-    def integer(self, name: str) -> int | None:
-        """Of a constant."""
-        value = self.array(name)
-        return None if value is None else int(value.reshape(-1)[0])
 
     def size(self, name: str, axis: int) -> str:
         """Of an axis, as a list of one."""

@@ -56,11 +56,11 @@ def _replace(builder: Builder) -> bool:
 def _cumsum(builder: Builder) -> bool:
     """The sum over the places that count: at place i those up to i, without i itself if it is exclusive, from the other end if it is
     reversed."""
-    x, axis = builder.input(0), builder.integer(builder.input(1))
+    x, told = builder.input(0), builder.array(builder.input(1))
     rank = len(builder.sizes(x) or ())
-    if axis is None or not -rank <= axis < rank:
+    if told is None or not -rank <= told.item() < rank:
         return False
-    axis %= rank
+    axis = told.item() % rank
     compare = ("Less" if builder.options.get("exclusive") else "LessOrEqual") if not builder.options.get("reverse") else (
         "Greater" if builder.options.get("exclusive") else "GreaterOrEqual")
     places = builder.places(x, axis)
@@ -89,7 +89,8 @@ def _instance_normalization(builder: Builder) -> bool:
     variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), places, keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
     scale, bias = (builder.op("Unsqueeze", builder.cast(builder.input(number), wide), channels) for number in (1, 2))
-    return builder.finish_as(builder.op("Add", builder.op("Mul", builder.op("Div", centred, root), scale), bias), x)
+    made = builder.op("Add", builder.op("Mul", builder.op("Div", centred, root), scale), bias)
+    return builder.finish("Identity", builder.cast(made, x))
 
 
 def _softplus(builder: Builder) -> bool:

@@ -11,7 +11,6 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.external_data_helper import ExternalDataInfo
 
-from ..arrays import BFLOAT16
 from ..errors import CompileError, IRError, InputError, WeightsError
 from ..files import open_regular, read_regular
 from ..importing.constants import is_weight
@@ -24,10 +23,8 @@ from .walk import messages
 MOST_BYTES = (1 << 31) - 1
 _KIND = onnx.TensorProto
 #: Types of elements that compiled code has, by ONNX's.
-DTYPES = {_KIND.FLOAT: np.dtype(np.float32), _KIND.FLOAT16: np.dtype(np.float16), _KIND.BFLOAT16: BFLOAT16,
-          _KIND.DOUBLE: np.dtype(np.float64), _KIND.INT64: np.dtype(np.int64), _KIND.INT32: np.dtype(np.int32),
-          _KIND.INT16: np.dtype(np.int16), _KIND.INT8: np.dtype(np.int8), _KIND.UINT8: np.dtype(np.uint8),
-          _KIND.BOOL: np.dtype(np.bool_)}
+DTYPES = {kind: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in (
+    _KIND.FLOAT, _KIND.FLOAT16, _KIND.BFLOAT16, _KIND.DOUBLE, _KIND.INT64, _KIND.INT32, _KIND.INT16, _KIND.INT8, _KIND.UINT8, _KIND.BOOL)}
 
 
 @dataclass

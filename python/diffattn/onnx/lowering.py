@@ -25,7 +25,7 @@ from .files import DTYPES, ModelFile, said, type_name, type_names
 from .opsets import expand, upgrade
 from .origins import Origins
 from .reshapes import spell_reshapes
-from .sizes import fold_sizes, forget_traced_sizes, infer_sizes, settle_sizes
+from .sizes import fold_sizes, forget_traced_sizes, infer_sizes
 
 #: Raised by onnx for models whose sizes it does not infer.
 _UNSOUND = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError)
@@ -52,7 +52,6 @@ def lower(file: ModelFile) -> Imported:
     except _UNSOUND as error:
         told = _uninferred(proto, origins, error)
         raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got{told}") from None
-    settle_sizes(proto.graph)
     results = [_value(file, "output", value) for value in proto.graph.output]
     module = _linalg(file, proto, origins)
     weights = {file.count + number: name for number, name in enumerate(file.weights)}

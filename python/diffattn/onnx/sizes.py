@@ -47,15 +47,6 @@ def fold_sizes(graph: onnx.GraphProto) -> bool:
     return folds
 
 
-def settle_sizes(graph: onnx.GraphProto) -> None:
-    """Writes sizes that onnx has a name for, but that are known, as numbers."""
-    sizes = Sizes.followed(graph)
-    for value in [*graph.value_info, *graph.output]:
-        for dim in _dims(value):
-            if dim.dim_param and is_known(size := sizes.of(dim)):
-                dim.dim_value = int(size)
-
-
 def forget_traced_sizes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Without the numbers that a model declares for sizes that it computes, if it has inputs of symbolic sizes: exporters leave those of
     the call that they traced, which hold for no other. onnx infers those that hold."""
