@@ -65,14 +65,6 @@ def test_integers_and_limits_as_attributes(load):
     close(load(made)(X), np.clip(X, -1, 1), "Clip")
 
 
-def test_bytes_have_no_sign(load):
-    u, v = np.array([0, 1, 127, 128, 200, 255], np.uint8), np.array([7, 3, 7, 7, 7, 7], np.uint8)
-    nodes = [node("Div", ["u", "v"], ["div"]), node("Mod", ["u", "v"], ["mod"]), node("Abs", ["u"], ["abs"]), node("Clip", ["u", "low", "high"], ["clip"]), node("Max", ["u", "v"], ["max"]), node("Add", ["u", "v"], ["add"])]
-    made = model(nodes, [("u", T.UINT8, [6]), ("v", T.UINT8, [6])], [(one.output[0], T.UINT8, [6]) for one in nodes], {"low": np.array(10, np.uint8), "high": np.array(220, np.uint8)})
-    for one, got, want in zip(nodes, load(made)(u, v), ReferenceEvaluator(made).run(None, {"u": u, "v": v}), strict=True):
-        np.testing.assert_array_equal(got, want, err_msg=one.op_type)
-
-
 def test_integers_are_negated_as_integers(load):
     n = np.array([-16777217, 2**31 - 1, 5], np.int32)
     made = model([node("Neg", ["n"], ["y"])], [("n", T.INT32, [3])], [("y", T.INT32, [3])])

@@ -33,7 +33,7 @@ def test_convolutions_whose_pads_follow_from_sizes(load):
         want = F.conv2d(torch.from_numpy(padded(X, begin, end)), torch.from_numpy(weight), stride=strides, groups=2)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=f"{kind} {strides}")
     made = model([node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2])], [("x", T.FLOAT, ["b", 2, "h", 8])], [("y", T.FLOAT, [None] * 4)], {"w": weight})
-    with pytest.raises(errors.CompileError, match=r"expected Conv with auto_pad of known sizes, or with strides of 1, but got strides \[2, 2\]"):
+    with pytest.raises(errors.CompileError, match="'Conv', which makes 'y': expected Conv with auto_pad of known sizes, or with strides of 1"):
         load(made)
 
 
@@ -81,12 +81,10 @@ def test_pools(load, kind, sizes):
 
 
 @pytest.mark.parametrize("kind, options, sizes, message", [
-    ("MaxPool", {"auto_pad": "SAME_UPPER", "strides": [2, 2], "kernel_shape": [3, 3]}, "hw", r"MaxPool with auto_pad of known sizes, or with strides of 1, but got strides \[2, 2\]"),
-    ("AveragePool", {"ceil_mode": 1}, [6, 6], r"AveragePool without ceil_mode, or MaxPool with even pads, but got ceil_mode and pads \[0, 0, 0, 0\]"),
-    ("MaxPool", {"ceil_mode": 1, "pads": [0, 0, 1, 1]}, [6, 6], r"MaxPool without ceil_mode, or MaxPool with even pads, but got ceil_mode and pads \[0, 0, 1, 1\]"),
-    ("MaxPool", {"ceil_mode": 1, "auto_pad": "VALID"}, [6, 6], "MaxPool without ceil_mode, or MaxPool with even pads, but got ceil_mode"),
-    ("AveragePool", {"pads": [1, 0, 1, 1], "dilations": [2, 3], "count_include_pad": 1}, [6, 6], r"AveragePool with even pads, or without dilations and of known sizes, but got pads \[1, 0, 1, 1\]"),
-    ("MaxPool", {"pads": [1, 0, 1, 1]}, "hw", r"MaxPool with even pads, or without dilations and of known sizes, but got pads \[1, 0, 1, 1\]")])
+    ("MaxPool", {"auto_pad": "SAME_UPPER", "strides": [2, 2], "kernel_shape": [3, 3]}, "hw", "MaxPool with auto_pad of known sizes, or with strides of 1, but got others"),
+    ("AveragePool", {"ceil_mode": 1}, [6, 6], "AveragePool without ceil_mode, but got it"), ("MaxPool", {"ceil_mode": 1, "pads": [0, 0, 1, 1]}, [6, 6], "MaxPool with even pads, or without ceil_mode"),
+    ("MaxPool", {"ceil_mode": 1, "auto_pad": "VALID"}, [6, 6], "MaxPool with even pads, or without ceil_mode"), ("MaxPool", {"pads": [1, 0, 1, 1]}, "hw", "MaxPool with even pads, or of known sizes"),
+    ("AveragePool", {"pads": [1, 0, 1, 1], "dilations": [2, 3], "count_include_pad": 1}, [6, 6], "AveragePool with even pads, or without dilations")])
 def test_pools_that_are_refused(load, kind, options, sizes, message):
     made = model([node(kind, ["x"], ["y"], **{"kernel_shape": [2, 2], **options})], [("x", T.FLOAT, [1, 2, *sizes])], [("y", T.FLOAT, [None] * 4)])
     with pytest.raises(errors.CompileError, match=f"'{kind}', which makes 'y': expected {message}"):

@@ -10,7 +10,6 @@ from onnx import numpy_helper
 from .attention import attention
 from .builder import ONNX, Builder, Refused, constants_of, own_marker, types_of
 from .elementwise import ELEMENTWISE
-from .quantized import QUANTIZED
 from .rearranging import REARRANGING
 from .refused import refuse
 from .sizes import Sizes
@@ -102,6 +101,26 @@ def _softplus(builder: Builder) -> bool:
     return builder.finish("Constant", value=numpy_helper.from_array(made))
 
 
-_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, "Attention": attention, "CumSum": _cumsum,
-                   "InstanceNormalization": _instance_normalization,
-                   "Reciprocal": _reciprocal, "Softplus": _softplus}
+def _dequantize(builder: Builder) -> bool:
+    """With scales of channels, of which torch-mlir makes wrong numbers, or without a zero point, where it refuses."""
+    x, scale, zero = (builder.input(number) for number in range(3))
+    if zero and builder.is_number(scale) and builder.is_number(zero):
+        return False
+    if zero:
+        x = builder.op("Sub", *(builder.op("Cast", one, to=onnx.TensorProto.INT32) for one in (x, _along(builder, zero))))
+    return builder.finish("Mul", builder.cast(x, scale), _along(builder, scale))
+
+
+def _along(builder: Builder, name: str) -> str:
+    """A scale or zero point, which has one number, or one for each place of `axis`."""
+    rank, sizes, axis = len(builder.sizes(builder.input(0)) or ()), builder.sizes(name) or (), builder.options.get("axis", 1)
+    if builder.is_number(name) and len(sizes) <= rank:
+        return name
+    if not -rank <= axis < rank or len(sizes) != 1:
+        raise Refused(f"expected DequantizeLinear along an axis, not by blocks, but got axis {axis} of {builder.told(builder.input(0))} and scales of {builder.told(name)}")
+    behind = list(range(1, rank - axis % rank))
+    return builder.op("Unsqueeze", name, builder.constant(behind)) if behind else name
+
+
+_DECOMPOSITIONS = {**ELEMENTWISE, **REARRANGING, "Attention": attention, "CumSum": _cumsum, "DequantizeLinear": _dequantize,
+                   "InstanceNormalization": _instance_normalization, "Reciprocal": _reciprocal, "Softplus": _softplus}

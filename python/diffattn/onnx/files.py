@@ -54,8 +54,6 @@ def read_model(path: str) -> ModelFile:
         raise CompileError(f"{path}: expected dense initialisers, but got the sparse {shown(graph.sparse_initializer[0].values.name)}")
     _check_inner_tensors(path, proto)
     held, names = list(graph.initializer), {tensor.name for tensor in graph.initializer}
-    if len(held) != len(names):
-        raise IRError(f"{path}: expected initialisers of different names, but got {len(held)} of {len(names)} names")
     # What is both is an input with a default value, as older files have all weights.
     inputs = [value for value in graph.input if value.name not in names]
     arrays = {tensor.name: _array(path, tensor) for tensor in held}
@@ -63,7 +61,8 @@ def read_model(path: str) -> ModelFile:
     del graph.input[:], graph.initializer[:]
     graph.input.extend(inputs + [onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in held
                                  if tensor.name in weights])
-    graph.initializer.extend(_inline(tensor, arrays[tensor.name]) for tensor in held if tensor.name not in weights)
+    graph.initializer.extend(tensor if arrays[tensor.name] is None else onnx.numpy_helper.from_array(arrays[tensor.name], tensor.name)
+                             for tensor in held if tensor.name not in weights)
     proto.ir_version = max(proto.ir_version, 4)  # the first in which initialisers are no inputs
     _normalise(proto)
     try:
@@ -71,13 +70,6 @@ def read_model(path: str) -> ModelFile:
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         raise IRError(f"{path}: expected a sound ONNX model, but got: {said(error)}") from None
     return ModelFile(path, proto, len(inputs), dict(zip(weight_names(weights), weights.values())))
-
-
-def _inline(tensor, array: np.ndarray | None):
-    """The tensor with its values beside it, as the importer takes every type."""
-    if array is not None:
-        return _KIND(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=array.tobytes())
-    return tensor
 
 
 def _normalise(proto) -> None:

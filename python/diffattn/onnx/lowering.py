@@ -40,7 +40,8 @@ def lower(file: ModelFile) -> Imported:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
             del proto.functions[:]
-        proto = forget_traced_sizes(upgrade(proto))
+        proto = upgrade(proto)
+        forget_traced_sizes(proto.graph)
         declared, results = [*proto.graph.value_info], [*proto.graph.output]
         proto = infer_sizes(proto)
         for change in (expand, decompose, lambda proto: fold_sizes(proto.graph)):

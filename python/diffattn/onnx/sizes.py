@@ -47,19 +47,15 @@ def fold_sizes(graph: onnx.GraphProto) -> bool:
     return folds
 
 
-def forget_traced_sizes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Without the numbers that a model declares for sizes that it computes, if it has inputs of symbolic sizes: exporters leave those of
+def forget_traced_sizes(graph: onnx.GraphProto) -> None:
+    """Drops the numbers that a model declares for sizes that it computes, if it has inputs of symbolic sizes: exporters leave those of
     the call that they traced, which hold for no other. onnx infers those that hold."""
-    if not any(_symbol(dim) is not None for value in proto.graph.input for dim in _dims(value)):
-        return proto
-    made = onnx.ModelProto()
-    made.CopyFrom(proto)
-    held = {tensor.name for tensor in made.graph.initializer}
-    for value in (*made.graph.value_info, *made.graph.output):
-        for dim in _dims(value):
-            if dim.HasField("dim_value") and value.name not in held:
-                dim.Clear()
-    return made
+    if any(_symbol(dim) is not None for value in graph.input for dim in _dims(value)):
+        held = {tensor.name for tensor in graph.initializer}
+        for value in (*graph.value_info, *graph.output):
+            for dim in _dims(value):
+                if dim.HasField("dim_value") and value.name not in held:
+                    dim.Clear()
 
 
 @dataclass
@@ -116,7 +112,7 @@ class Sizes:
         if node.op_type == "Expand":
             self._name(dims, self._broadcast([before, asked], len(dims)))
             return None
-        if _counts_zeros(node) and 0 in asked:
+        if 0 in asked and any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute):
             return None
         after = self._name(dims, self._sizes_after(before, asked))
         return Reshape(before, after, asked) if any(map(_symbol, [*self._shapes[node.input[0]], *dims])) else None
@@ -211,9 +207,6 @@ class Sizes:
         parts = [self._integers.get(name) for name in node.input]
         return None if None in parts else [size for part in parts for size in part]
 
-    def remainder(self, node, options):
-        return self.elementwise(node, {}, lambda a, b: a % b if b and is_known(a) and is_known(b) else self._unlike_others())
-
     def quotient(self, node, options):
         return self.elementwise(node, {}, lambda a, b: self._quotient(a, b))
 
@@ -250,7 +243,7 @@ class Sizes:
 _COMPUTED = {**{kind: functools.partial(Sizes.elementwise, function=function)
                 for kind, function in (("Add", operator.add), ("Mul", operator.mul), ("Sub", operator.sub))},
              "Cast": Sizes.same, "Concat": Sizes.concat, "Constant": Sizes.constant, "ConstantOfShape": Sizes.filled, "Div": Sizes.quotient,
-             "Equal": Sizes.equal, "Gather": Sizes.gather, "Identity": Sizes.same, "Mod": Sizes.remainder, "Range": Sizes.range,
+             "Equal": Sizes.equal, "Gather": Sizes.gather, "Identity": Sizes.same, "Range": Sizes.range,
              "Reshape": Sizes.same, "Shape": Sizes.shape, "Size": Sizes.size, "Slice": Sizes.slice, "Squeeze": Sizes.same,
              "Unsqueeze": Sizes.same, "Where": Sizes.where}
 #: Element by element, where sizes of 1 are those of the others.
@@ -269,10 +262,6 @@ def _symbol(dim) -> str | None:
 def is_known(size: Fraction) -> bool:
     """What is left of a product of symbols and numbers may be known too."""
     return size.denominator == 1 and abs(size) < 1 << 50
-
-
-def _counts_zeros(node: onnx.NodeProto) -> bool:
-    return any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
 
 
 def _is_list(tensor: onnx.TensorProto) -> bool:
