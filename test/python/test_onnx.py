@@ -191,6 +191,16 @@ def test_group_normalization(load, sizes, kind, tolerance):
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
 
 
+def test_groups_whose_means_are_far_from_0(load):
+    """The variance is that of what is left, no difference of squares."""
+    made = model([node("GroupNormalization", ["x", "one", "zero"], ["y"], num_groups=2)], [("x", T.FLOAT, ["n", 4, "t"])], [("y", T.FLOAT, [None] * 3)],
+                 {"one": np.ones(4, np.float32), "zero": np.zeros(4, np.float32)}, opset=21)
+    x = (np.random.default_rng(0).standard_normal((2, 4, 50)) + 100).astype(np.float32)
+    rows = x.astype(np.float64).reshape(2, 2, -1)
+    want = (rows - rows.mean(2, keepdims=True)) / np.sqrt(rows.var(2, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(load(made)(x), want.reshape(x.shape), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("op", ["Softplus", "Softsign"])
 @pytest.mark.parametrize("constant", [False, True])
 def test_softplus_and_softsign(load, op, constant):

@@ -76,20 +76,26 @@ def _reciprocal(builder: Builder) -> bool:
     return builder.finish("Div", builder.number(1, builder.input(0)), builder.input(0))
 
 
-def _instance_normalization(builder: Builder) -> bool:
-    """Over all axes behind the channels, in f32 where `x` is narrower. torch-mlir divides by a product of sizes in which those it does
-    not know are -1."""
-    x, rank = builder.input(0), len(builder.sizes(builder.input(0)) or ())
-    if rank < 3:
+def _normalization(builder: Builder) -> bool:
+    """Of instances, or of groups of channels, over all places, in f32 where `x` is narrower. torch-mlir divides by a product of sizes in which
+    those it does not know are -1, and lowers no groups; ONNX's function for these loses variances that are small beside means."""
+    x, rank, groups = builder.input(0), len(builder.sizes(builder.input(0)) or ()), builder.options.get("num_groups")
+    if rank < (2 if groups else 3):
         return False
-    channels, places = builder.constant(list(range(1, rank - 1))), builder.constant(list(range(2, rank)))
     wide = builder.op("Cast", x, to=onnx.TensorProto.FLOAT) if builder.type(x) in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16) else x
-    centred = builder.op("Sub", wide, builder.op("ReduceMean", wide, places, keepdims=1))
+    rows = builder.op("Reshape", wide, builder.constant([0, groups, -1])) if groups else wide
+    places = builder.constant([2] if groups else list(range(2, rank)))
+    centred = builder.op("Sub", rows, builder.op("ReduceMean", rows, places, keepdims=1))
     variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), places, keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
-    scale, bias = (builder.op("Unsqueeze", builder.cast(builder.input(number), wide), channels) for number in (1, 2))
-    made = builder.op("Add", builder.op("Mul", builder.op("Div", centred, root), scale), bias)
-    return builder.finish("Identity", builder.cast(made, x))
+    normed = builder.op("Div", centred, root)
+    if groups:
+        normed = builder.op("Reshape", normed, builder.op("Shape", x))
+    scale, bias = (builder.cast(builder.input(number), wide) for number in (1, 2))
+    if rank > 2:
+        behind = builder.constant(list(range(1, rank - 1)))
+        scale, bias = (builder.op("Unsqueeze", one, behind) for one in (scale, bias))
+    return builder.finish("Identity", builder.cast(builder.op("Add", builder.op("Mul", normed, scale), bias), x))
 
 
 def _softplus(builder: Builder) -> bool:
@@ -123,4 +129,4 @@ def _along(builder: Builder, name: str) -> str:
 
 
 _DECOMPOSITIONS = {**ELEMENTWISE, **REARRANGING, "Attention": attention, "CumSum": _cumsum, "DequantizeLinear": _dequantize,
-                   "InstanceNormalization": _instance_normalization, "Reciprocal": _reciprocal, "Softplus": _softplus}
+                   "GroupNormalization": _normalization, "InstanceNormalization": _normalization, "Reciprocal": _reciprocal, "Softplus": _softplus}

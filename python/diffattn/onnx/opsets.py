@@ -18,7 +18,7 @@ OLDEST = 7
 #: Ops that onnx converts to what means something else, with the first opset of which it does not.
 _CHANGED = {"Resize": 11, "Scan": 9, "Upsample": 10}
 #: Ops that torch-mlir does not lower, or to other numbers, or that raising does not read as they are.
-_FUNCTIONS = {"Gelu", "GroupNormalization", "RMSNormalization", "RotaryEmbedding", "Selu", "Shrink", "Softsign", "Swish"}
+_FUNCTIONS = {"Gelu", "RMSNormalization", "RotaryEmbedding", "Selu", "Shrink", "Softsign", "Swish"}
 
 
 def upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
