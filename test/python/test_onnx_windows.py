@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from onnx import TensorProto as T
-from onnx import helper
 from onnx_cases import load, model, node  # noqa: F401
 
 from diffattn import errors
