@@ -24,17 +24,11 @@ def softmax(x, axes):
     return powers / powers.sum(axes, keepdims=True)
 
 
-def hardmax(x, axis):
-    rows = x.reshape(int(np.prod(x.shape[:axis])), -1)
-    return np.eye(rows.shape[1], dtype=x.dtype)[rows.argmax(1)].reshape(x.shape)
-
-
 #: Node and value of `x`, for opsets 7 and 11.
 FORMS = [
     *((node(op, ["x"], [f"{op} {axis}"], **({} if axis is None else {"axis": axis})), function)
       for axis, axes in ((None, (1, 2)), (0, (0, 1, 2)), (2, (2,)), (-2, (1, 2)))
-      for op, function in (("Softmax", lambda x, axes=axes: softmax(x, axes)), ("LogSoftmax", lambda x, axes=axes: np.log(softmax(x, axes))),
-                           ("Hardmax", lambda x, axes=axes: hardmax(x, axes[0])))),
+      for op, function in (("Softmax", lambda x, axes=axes: softmax(x, axes)), ("LogSoftmax", lambda x, axes=axes: np.log(softmax(x, axes))))),
     *((node(f"Reduce{op}", ["x"], [f"{op} {axes} {keep}"], keepdims=keep, **({} if axes is None else {"axes": axes})),
        lambda x, function=function, axes=axes, keep=keep: function(x, None if axes is None else tuple(axes), bool(keep)))
       for axes in (None, [-1, 0]) for keep in (0, 1)
@@ -58,24 +52,6 @@ def test_forms_of_old_opsets(load, opset, sizes):
         np.testing.assert_allclose(got, function(X), rtol=1e-5, atol=1e-6, err_msg=str(one))
 
 
-@pytest.mark.parametrize("opset", [7, 9, 10])
-def test_images_that_are_resized(load, opset):
-    """A place is that in the result divided by the scale; no place is behind the last."""
-    kind, scales = ("Upsample" if opset < 10 else "Resize"), [1.0, 1.0, 2.0, 3.0]
-    given, options = (["x"], {"scales": scales}) if opset == 7 else (["x", "s"], {})
-    weights = [] if opset == 7 else [helper.make_tensor("s", T.FLOAT, [4], scales)]
-    made = model_of(opset, [node(kind, given, [mode], mode=mode, **options) for mode in ("nearest", "linear")], ["b", 2, 4, 6], [("nearest", 4), ("linear", 4)], weights=weights)
-    nearest, linear = load(made)(IMAGE)
-    np.testing.assert_array_equal(nearest, IMAGE.repeat(2, 2).repeat(3, 3))
-    want = IMAGE
-    for axis, scale in ((2, 2), (3, 3)):
-        places = np.minimum(np.arange(want.shape[axis] * scale) / scale, want.shape[axis] - 1)
-        low = places.astype(int)
-        high, part = np.minimum(low + 1, want.shape[axis] - 1), (places - low).reshape([-1 if a == axis else 1 for a in range(4)])
-        want = want.take(low, axis) * (1 - part) + want.take(high, axis) * part
-    np.testing.assert_allclose(linear, want, rtol=1e-5, atol=1e-6)
-
-
 def test_softmax_of_a_rank_that_onnx_does_not_infer(load):
     """As behind a Resize by scales that are computed."""
     nodes = [node("Shape", ["x"], ["s"]), node("Cast", ["s"], ["f"], to=T.FLOAT), node("Div", ["f", "f"], ["ones"]), node("Mul", ["ones", "twice"], ["scales"]),
@@ -85,10 +61,26 @@ def test_softmax_of_a_rank_that_onnx_does_not_infer(load):
 
 
 def test_what_is_refused_of_old_opsets(load):
+    """onnx converts the last two of them to what means something else."""
     norm = [helper.make_tensor_value_info(name, T.FLOAT, [3]) for name in "sbmv"]
-    for opset, one, rank, message in ((6, node("Relu", ["x"], ["y"]), 3, "expected a model of opset 7 or later, but got one of opset 6"),
-                                      (7, node("BatchNormalization", ["x", *"sbmv"], ["y"], spatial=0), 3, "over all places of a channel, but got spatial = 0"),
-                                      (10, node("Dropout", ["x"], ["y", "mask"]), 3, "Dropout without a mask, .* but got one of opset 10"),
-                                      (9, node("Upsample", ["x", "x"], ["y"]), 3, "by constant scales")):
-        with pytest.raises((errors.CompileError, errors.IRError), match=message):
-            load(model_of(opset, [one], [2, 3, 4], [("y", rank)], norm))
+    for opset, one, message in ((6, node("Relu", ["x"], ["y"]), "expected a model of opset 7 or later, but got one of opset 6"),
+                                (7, node("BatchNormalization", ["x", *"sbmv"], ["y"], spatial=0), "expected a model that onnx converts from opset 7 to 18, but got: .*spatial must have value 1"),
+                                (9, node("Upsample", ["x", "s"], ["y"]), "'Upsample', which makes 'y': expected Upsample of opset 10 or later, but got one of opset 9"),
+                                (10, node("Resize", ["x", "s"], ["y"]), "'Resize', which makes 'y': expected Resize of opset 11 or later, but got one of opset 10")):
+        with pytest.raises(errors.CompileError, match=message):
+            load(model_of(opset, [one], [2, 3, 4], [("y", 3)], norm))
+
+
+def test_branches_of_old_opsets(load):
+    """Are converted too, and errors name their nodes."""
+    def made(*nodes):
+        branches = [helper.make_graph(inner, "branch", [], [helper.make_tensor_value_info(inner[-1].output[0], T.FLOAT, [None] * 3)])
+                    for inner in (nodes, [node("Relu", ["x"], ["b"])])]
+        return model_of(11, [node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])], [2, 3, 4], [("y", 3)],
+                        [helper.make_tensor_value_info("c", T.BOOL, [])])
+
+    loaded = load(made(node("ReduceSum", ["x"], ["s"], axes=[1]), node("Softmax", ["s"], ["a"], axis=1)))
+    np.testing.assert_allclose(loaded(X, np.array(True)), softmax(X.sum(1, keepdims=True), (1, 2)), rtol=1e-5)
+    np.testing.assert_array_equal(loaded(X, np.array(False)), np.maximum(X, 0))
+    with pytest.raises(errors.CompileError, match="but got 'TopK', which makes 'a', 'i'"):
+        load(made(node("Constant", [], ["k"], value=helper.make_tensor("k", T.INT64, [1], [1])), node("TopK", ["x", "k"], ["a", "i"]), node("Relu", ["a"], ["r"])))

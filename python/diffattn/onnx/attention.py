@@ -10,8 +10,6 @@ from onnx import helper
 from ..text import shown
 from .builder import FITS, Builder, Refused, sizes_text
 
-_MODES = range(4)
-
 
 def attention(builder: Builder) -> bool:
     """Raises Refused for inputs that ONNX does not allow together, and for masks that do not fit the scores."""
@@ -59,8 +57,8 @@ def _checked_heads(builder: Builder) -> list[int | None]:
     shapes = [builder.sizes(name) for name in names]
     if None in shapes or {len(shape) for shape in shapes} not in ({3}, {4}):
         raise Refused(f"expected q, k and v of 3 axes each, or of 4, but got {_told(builder, names)}")
-    if (mode := options.get("qk_matmul_output_mode", 0)) not in _MODES:
-        raise Refused(f"expected qk_matmul_output_mode from {_MODES[0]} to {_MODES[-1]}, but got {mode}")
+    if (mode := options.get("qk_matmul_output_mode", 0)) not in range(4):
+        raise Refused(f"expected qk_matmul_output_mode from 0 to 3, but got {mode}")
     past_key, past_value, lengths = (builder.input(number) for number in (4, 5, 6))
     if bool(past_key) != bool(past_value):
         raise Refused(f"expected past_key and past_value together, but got {shown(past_key or past_value)} alone")

@@ -9,6 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ..text import printable_name
+from .walk import messages, nodes_of
 
 #: ONNX's own domain, as files name it.
 ONNX = ("", "ai.onnx")
@@ -20,19 +21,12 @@ FITS = "fits:"
 
 
 class Refused(Exception):
-    """A node that other nodes cannot stand for, and that would be lowered to wrong numbers: what was expected, and what came."""
+    """A node that other nodes cannot stand for, and that would be lowered to wrong numbers: what was expected, and what came. `name` is
+    that of the node."""
 
-    #: The name of the node.
-    name = ""
-
-
-def replace(builder: Builder, function, *args) -> bool:
-    """Whether `function` gave nodes for that of `builder`. Raises Refused with the name of the node."""
-    try:
-        return function(builder, *args)
-    except Refused as error:
-        error.name = builder.node.name
-        raise
+    def __init__(self, message: str, name: str = ""):
+        super().__init__(message)
+        self.name = name
 
 
 class Builder:
@@ -68,15 +62,6 @@ class Builder:
         kind = self._known_type(like)
         return x if self.type(x) == kind else self.op("Cast", x, to=kind)
 
-    def finish_all(self, kind: str, *inputs: str, **attributes) -> bool:
-        """The last op, which makes all that `node` makes."""
-        self.nodes.append(helper.make_node(kind, inputs, self.node.output, name=self.node.name, **attributes))
-        return True
-
-    def finish_as(self, x: str, like: str) -> bool:
-        """The last op, of the type of `like`."""
-        return self.finish("Cast", x, to=self._known_type(like))
-
     def _known_type(self, name: str) -> int:
         if self.type(name) == onnx.TensorProto.UNDEFINED:
             raise Refused(f"expected {self.node.op_type} of elements whose type onnx infers, but got {name!r} without one")
@@ -102,6 +87,11 @@ class Builder:
         if kind is None or not kind.HasField("shape"):
             return None
         return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+
+    def is_number(self, name: str) -> bool:
+        """Of one element, or left out."""
+        sizes = self.sizes(name)
+        return not name or sizes is not None and all(size == 1 for size in sizes)
 
     def told(self, name: str) -> str:
         """The sizes, for messages."""
@@ -130,11 +120,6 @@ class Builder:
         """Of a constant."""
         return numpy_helper.to_array(self._constants[name]) if self.is_constant(name) else None
 
-    def integer(self, name: str) -> int | None:
-        """Of a constant."""
-        value = self.array(name)
-        return None if value is None else int(value.reshape(-1)[0])
-
     def size(self, name: str, axis: int) -> str:
         """Of an axis, as a list of one."""
         return self.op("Gather", self.op("Shape", name), self.constant([axis]), axis=0)
@@ -159,17 +144,9 @@ def sizes_text(sizes) -> str:
 
 def own_marker(graph: onnx.GraphProto) -> str:
     """What no name of the graph, nor of one within, has in it."""
-    marker, names = ":", set()
-
-    def collect(graph: onnx.GraphProto) -> None:
-        names.update(value.name for value in [*graph.input, *graph.output, *graph.value_info, *graph.initializer])
-        for node in graph.node:
-            names.update([*node.input, *node.output])
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    collect(attribute.g)
-
-    collect(graph)
+    names = {one.name for one in messages(graph, (onnx.ValueInfoProto, onnx.TensorProto))}
+    names.update(name for node in nodes_of(graph) for name in (*node.input, *node.output))
+    marker = ":"
     while any(marker in name for name in names):
         marker += ":"
     return marker
@@ -180,14 +157,6 @@ def types_of(graph: onnx.GraphProto) -> dict:
     known = {value.name: value.type.tensor_type for value in [*graph.input, *graph.value_info, *graph.output]}
     known.update({tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type for tensor in graph.initializer})
     return known
-
-
-def numbers_of(node: onnx.NodeProto) -> np.ndarray | None:
-    """What a Constant holds as a tensor."""
-    for attribute in node.attribute if node.op_type == "Constant" and node.domain in ONNX else ():
-        if attribute.name == "value":
-            return numpy_helper.to_array(attribute.t)
-    return None
 
 
 def constants_of(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:

@@ -9,23 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
+from onnx.external_data_helper import ExternalDataInfo
 
-from ..arrays import BFLOAT16
 from ..errors import CompileError, IRError, InputError, WeightsError
 from ..files import open_regular, read_regular
 from ..importing.constants import is_weight
 from ..importing.names import weight_names
 from ..text import shown
 from .builtins import register
+from .walk import messages
 
 #: Of protobuf; larger models have their weights in files of external data.
 MOST_BYTES = (1 << 31) - 1
 _KIND = onnx.TensorProto
 #: Types of elements that compiled code has, by ONNX's.
-DTYPES = {_KIND.FLOAT: np.dtype(np.float32), _KIND.FLOAT16: np.dtype(np.float16), _KIND.BFLOAT16: BFLOAT16,
-          _KIND.DOUBLE: np.dtype(np.float64), _KIND.INT64: np.dtype(np.int64), _KIND.INT32: np.dtype(np.int32),
-          _KIND.INT16: np.dtype(np.int16), _KIND.INT8: np.dtype(np.int8), _KIND.UINT8: np.dtype(np.uint8),
-          _KIND.BOOL: np.dtype(np.bool_)}
+DTYPES = {kind: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for kind in (
+    _KIND.FLOAT, _KIND.FLOAT16, _KIND.BFLOAT16, _KIND.DOUBLE, _KIND.INT64, _KIND.INT32, _KIND.INT16, _KIND.INT8, _KIND.UINT8, _KIND.BOOL)}
 
 
 @dataclass
@@ -55,8 +54,6 @@ def read_model(path: str) -> ModelFile:
         raise CompileError(f"{path}: expected dense initialisers, but got the sparse {shown(graph.sparse_initializer[0].values.name)}")
     _check_inner_tensors(path, proto)
     held, names = list(graph.initializer), {tensor.name for tensor in graph.initializer}
-    if len(held) != len(names):
-        raise IRError(f"{path}: expected initialisers of different names, but got {len(held)} of {len(names)} names")
     # What is both is an input with a default value, as older files have all weights.
     inputs = [value for value in graph.input if value.name not in names]
     arrays = {tensor.name: _array(path, tensor) for tensor in held}
@@ -64,7 +61,8 @@ def read_model(path: str) -> ModelFile:
     del graph.input[:], graph.initializer[:]
     graph.input.extend(inputs + [onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in held
                                  if tensor.name in weights])
-    graph.initializer.extend(_inline(tensor, arrays[tensor.name]) for tensor in held if tensor.name not in weights)
+    graph.initializer.extend(tensor if arrays[tensor.name] is None else onnx.numpy_helper.from_array(arrays[tensor.name], tensor.name)
+                             for tensor in held if tensor.name not in weights)
     proto.ir_version = max(proto.ir_version, 4)  # the first in which initialisers are no inputs
     _normalise(proto)
     try:
@@ -74,66 +72,34 @@ def read_model(path: str) -> ModelFile:
     return ModelFile(path, proto, len(inputs), dict(zip(weight_names(weights), weights.values())))
 
 
-def _inline(tensor, array: np.ndarray | None):
-    """The tensor with its values beside it, as the importer takes every type."""
-    if array is not None:
-        return _KIND(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=array.tobytes())
-    return tensor
-
-
 def _normalise(proto) -> None:
     """One spelling of what has several: ONNX's own domain, inputs that are left out at the end, sizes that may be any."""
-    graphs = [proto.graph, *proto.functions]
-    for imported in [*proto.opset_import, *(one for function in proto.functions for one in function.opset_import)]:
-        imported.domain = "" if imported.domain == "ai.onnx" else imported.domain
-    while graphs:
-        graph = graphs.pop()
-        for value in [*getattr(graph, "input", ()), *getattr(graph, "output", ()), *graph.value_info]:
-            for dim in [] if isinstance(value, str) else value.type.tensor_type.shape.dim:
+    for message in messages(proto, (onnx.NodeProto, onnx.OperatorSetIdProto, onnx.TensorShapeProto)):
+        if isinstance(message, onnx.TensorShapeProto):
+            for dim in message.dim:
                 if dim.HasField("dim_value") and dim.dim_value < 0:
                     dim.Clear()
-        for node in graph.node:
-            node.domain = "" if node.domain == "ai.onnx" else node.domain
-            while node.input and not node.input[-1]:
-                del node.input[-1]
-            graphs += [inner for attribute in node.attribute for inner in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]]
+            continue
+        message.domain = "" if message.domain == "ai.onnx" else message.domain
+        while isinstance(message, onnx.NodeProto) and message.input and not message.input[-1]:
+            del message.input[-1]
 
 
 def _check_texts(path: str, proto) -> None:
     """What is no UTF-8 would come as bytes, where texts are expected."""
-    messages = [proto]
-    while messages:
-        for field, value in messages.pop().ListFields():
-            if field.type == field.TYPE_MESSAGE:
-                messages += [value] if hasattr(value, "ListFields") else list(value)
-            elif field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in
-                                                             ([value] if isinstance(value, (str, bytes)) else value)):
+    for message in messages(proto):
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in ([value] if isinstance(value, (str, bytes)) else value)):
                 raise IRError(f"{path}: expected an ONNX model, whose texts are UTF-8, but got {shown(value)} as {field.name}")
 
 
 def _check_inner_tensors(path: str, proto) -> None:
-    """Only initialisers of the graph itself may lie in other files; what other tensors say of their sizes must be true."""
-    for tensor in _inner_tensors(proto):
-        if tensor.data_location == _KIND.EXTERNAL:
-            raise WeightsError(f"{path}: expected external data for initialisers of the graph alone, but {shown(tensor.name)} is in an "
-                               "attribute or a graph within")
-        _array(path, tensor)
-
-
-def _inner_tensors(proto):
-    graphs = [(proto.graph, False)]
-    nodes = [node for function in proto.functions for node in function.node]
-    while graphs or nodes:
-        while graphs:
-            graph, inner = graphs.pop()
-            if inner:
-                yield from graph.initializer
-            nodes += graph.node
-        for attribute in nodes.pop().attribute if nodes else ():
-            yield from attribute.tensors
-            if attribute.HasField("t"):
-                yield attribute.t
-            graphs += [(graph, True) for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]]
+    """Only initialisers of the graph itself may lie in other files."""
+    for owner in (*proto.graph.node, *proto.functions):
+        for tensor in messages(owner, _KIND):
+            if tensor.data_location == _KIND.EXTERNAL:
+                raise WeightsError(f"{path}: expected external data for initialisers of the graph alone, but {shown(tensor.name)} is in an "
+                                   "attribute or a graph within")
 
 
 def _array(path: str, tensor) -> np.ndarray | None:
@@ -143,46 +109,35 @@ def _array(path: str, tensor) -> np.ndarray | None:
         if tensor.data_location == _KIND.EXTERNAL:
             raise CompileError(f"{path}: initialiser {shown(tensor.name)}: expected elements of {type_names()}, but got {type_name(tensor.data_type)}")
         return None
-    if any(size < 0 for size in shape):
-        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected sizes of at least 0, but got {list(shape)}")
-    count = math.prod(shape)
     if tensor.data_location == _KIND.EXTERNAL:
-        return _external(path, tensor, dtype, shape, count)
-    if tensor.HasField("raw_data"):
-        if len(tensor.raw_data) != count * dtype.itemsize:
-            raise IRError(f"{path}: tensor {shown(tensor.name)}: expected {count * dtype.itemsize} bytes for shape {list(shape)}, but got "
-                          f"{len(tensor.raw_data)}")
-        return np.frombuffer(tensor.raw_data, dtype).reshape(shape)
+        return _external(path, tensor, dtype, shape)
     try:
+        onnx.checker.check_tensor(tensor)
         return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(dtype, copy=False).reshape(shape)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected {count} elements for shape {list(shape)}, but got: {error}") from None
+    except (onnx.checker.ValidationError, ValueError, TypeError, OverflowError) as error:
+        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected elements for shape {list(shape)}, but got: {said(error)}") from None
 
 
-def _external(path: str, tensor, dtype: np.dtype, shape, count: int) -> np.ndarray:
+def _external(path: str, tensor, dtype: np.dtype, shape) -> np.ndarray:
     """The tensor in its own file, which is mapped."""
-    said = {entry.key: entry.value for entry in tensor.external_data}
-    what, location = f"{path}: initialiser {shown(tensor.name)}", said.get("location", "")
-    offset, length = (_number(what, key, said.get(key)) for key in ("offset", "length"))
-    place = _place(what, path, location)
-    offset, expected = offset or 0, count * dtype.itemsize
+    what = f"{path}: initialiser {shown(tensor.name)}"
+    try:
+        told = ExternalDataInfo(tensor)
+    except ValueError as error:
+        raise WeightsError(f"{what}: expected numbers of bytes as the offset and the length of its external data, but got: {said(error)}") from None
+    place = _place(what, path, told.location)
+    offset, length, expected = told.offset or 0, told.length, math.prod(shape) * dtype.itemsize
+    if any(size < 0 for size in shape):
+        raise IRError(f"{what}: expected sizes of at least 0, but got {list(shape)}")
     if length is not None and length != expected:
         raise WeightsError(f"{what}: expected {expected} bytes for shape {list(shape)}, but the model says {length}")
     descriptor, size = open_regular(place, WeightsError)
     with os.fdopen(descriptor, "rb") as file:
         if size - offset < expected:
             raise WeightsError(f"{what}: expected {expected} bytes at {offset} of {place}, but it has {size} in all")
-        if not count:
+        if not expected:
             return np.empty(shape, dtype)
         return np.memmap(file, dtype, "r", offset, shape)
-
-
-def _number(what: str, key: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise WeightsError(f"{what}: expected a number of bytes as the {key} of its external data, but got {shown(text)}")
-    return int(text)
 
 
 def _place(what: str, path: str, location: str) -> str:

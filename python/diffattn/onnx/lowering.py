@@ -22,13 +22,11 @@ from .builder import ONNX, Refused, type_text, types_of
 from .builtins import make_calls, mark
 from .decompositions import decompose
 from .files import DTYPES, ModelFile, said, type_name, type_names
-from .opsets import upgrade
+from .opsets import expand, upgrade
 from .origins import Origins
 from .reshapes import spell_reshapes
-from .sizes import fold_sizes, forget_traced_sizes, infer_sizes, settle_sizes
+from .sizes import fold_sizes, forget_traced_sizes, infer_sizes
 
-#: Ops that torch-mlir does not lower, but what ONNX says that they are made of.
-_EXPANDED = {"": {"MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "Swish"}}
 #: Raised by onnx for models whose sizes it does not infer.
 _UNSOUND = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError)
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -40,11 +38,13 @@ def lower(file: ModelFile) -> Imported:
     proto, origins = file.proto, Origins(file.proto)
     try:
         if proto.functions:
-            proto = onnx.inliner.inline_local_functions(proto)
-        proto = forget_traced_sizes(upgrade(proto, infer_sizes))
+            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
+            del proto.functions[:]
+        proto = upgrade(proto)
+        forget_traced_sizes(proto.graph)
         declared, results = [*proto.graph.value_info], [*proto.graph.output]
         proto = infer_sizes(proto)
-        for change in (decompose, lambda proto: fold_sizes(proto.graph)):
+        for change in (expand, decompose, lambda proto: fold_sizes(proto.graph)):
             if change(proto):
                 proto = infer_sizes(proto, declared, results)
     except Refused as error:
@@ -53,7 +53,6 @@ def lower(file: ModelFile) -> Imported:
     except _UNSOUND as error:
         told = _uninferred(proto, origins, error)
         raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got{told}") from None
-    settle_sizes(proto.graph)
     results = [_value(file, "output", value) for value in proto.graph.output]
     module = _linalg(file, proto, origins)
     weights = {file.count + number: name for number, name in enumerate(file.weights)}
@@ -103,8 +102,7 @@ def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> ir.Mod
     torch_dialect.register_dialect(context)
     importer = None
     try:
-        config = onnx_importer.Config(function_expansion_allowlists_by_domain=_EXPANDED)
-        info = onnx_importer.ModelInfo(proto, config=config)
+        info = onnx_importer.ModelInfo(proto)
         imported = info.create_module(context=context)
         operation = imported.operation
         importer = onnx_importer.NodeImporter.define_function(info.main_graph, operation)
@@ -121,7 +119,10 @@ def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> ir.Mod
     if status:
         raise _refused(file, origins, messages if status > 0 else "its program crashed")
     context.allow_unregistered_dialects = True  # that of what is left over
-    module = ir.Module.parse(lowered, context)
+    try:
+        module = ir.Module.parse(lowered, context)
+    except ir.MLIRError as error:  # its program prints some types as no parser reads them
+        raise _refused(file, origins, str(error)) from None
     for place in left_over(module.operation):
         raise _refused(file, origins, place)
     return module

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
 
 from ..text import shown
+from .walk import nodes_of
 
 _LABEL = re.compile(r"origin:(\d+):")
 #: How the importer's locations name the nodes of its graph, whose names begin so.
@@ -40,10 +40,12 @@ class Origins:
 
     def __init__(self, proto: onnx.ModelProto):
         self._origins: list[Origin] = []
-        for node, function in _nodes(proto):
-            kind = _full_name(node.domain, node.op_type)
-            self._origins.append(Origin(kind, node.name, [*node.input], [*node.output], function))
-            node.name = f"origin:{len(self._origins) - 1}:"
+        graphs = [(proto.graph, ""), *((function, _full_name(function.domain, function.name)) for function in proto.functions)]
+        for graph, function in graphs:
+            for node in nodes_of(graph):
+                kind = _full_name(node.domain, node.op_type)
+                self._origins.append(Origin(kind, node.name, [*node.input], [*node.output], function))
+                node.name = f"origin:{len(self._origins) - 1}:"
 
     def of(self, text: str) -> Origin | None:
         """The first one that `text` names."""
@@ -68,15 +70,3 @@ def number_of(operation) -> int | None:
 
 def _full_name(domain: str, name: str) -> str:
     return f"{domain}.{name}" if domain else name
-
-
-def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, str]]:
-    """With the name of the function that they stand in."""
-    nodes = [*((node, "") for node in proto.graph.node),
-             *((node, _full_name(function.domain, function.name)) for function in proto.functions for node in function.node)]
-    while nodes:
-        node, function = nodes.pop()
-        yield node, function
-        for attribute in node.attribute:
-            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                nodes.extend((inner, function) for inner in graph.node)

@@ -26,13 +26,17 @@ def spell_reshapes(module: ir.Operation, graph: onnx.GraphProto) -> None:
     reshapes = {number: reshape for number, node in enumerate(graph.node) if (reshape := sizes.follow(node))}
     if not reshapes:
         return
+    for op, number in nodes_of_kind(module, graph, "Reshape"):
+        if number in reshapes:
+            _spell(op, reshapes[number])
+
+
+def nodes_of_kind(module: ir.Operation, graph: onnx.GraphProto, kind: str) -> list[tuple[ir.Operation, int | None]]:
+    """What the importer made of nodes of the graph itself, with their numbers in it."""
     with module.context:
         main, = (op.operation for op in module.regions[0].blocks[0].operations if op.operation.attributes["sym_name"].value == graph.name)
-        for op in list(main.regions[0].blocks[0].operations):
-            if op.operation.name == "torch.operator" and op.operation.attributes["name"].value == "onnx.Reshape":
-                number = number_of(op.operation)
-                if number in reshapes:
-                    _spell(op.operation, reshapes[number])
+        return [(op.operation, number_of(op.operation)) for op in main.regions[0].blocks[0].operations
+                if op.operation.name == "torch.operator" and op.operation.attributes["name"].value == f"onnx.{kind}"]
 
 
 def _spell(op: ir.Operation, reshape: Reshape) -> None:
@@ -41,7 +45,7 @@ def _spell(op: ir.Operation, reshape: Reshape) -> None:
     if not groups or len(groups) == len(reshape.before) == len(reshape.after):
         return
     value, final = op.operands[0], [int(size) if is_known(size) else None for size in reshape.after]
-    with ir.InsertionPoint(op), op.location:
+    with op.context, ir.InsertionPoint(op), op.location:
         for (begin, end), (into, to) in reversed(groups):
             shape = shape_of(value.type)
             if end - begin > 1:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import random
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,20 +28,18 @@ def infer_sizes(proto: onnx.ModelProto, declared=(), results=()) -> onnx.ModelPr
         del proto.graph.value_info[:], proto.graph.output[:]
         proto.graph.value_info.extend(declared)
         proto.graph.output.extend(results)
-    is_strict = all(node.op_type != "MeanVarianceNormalization" for node in proto.graph.node)  # whose own body onnx refuses
     try:
-        return onnx.shape_inference.infer_shapes(proto, strict_mode=is_strict, data_prop=True)
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
     except onnx.shape_inference.InferenceError:
         # Where onnx follows elements of integers, it takes them for lists of sizes: to add tensors of sizes [5, 1] and [2] is
         # refused as a sum of lists of 5 and of 2.
-        return onnx.shape_inference.infer_shapes(proto, strict_mode=is_strict)
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=True)
 
 
 def fold_sizes(graph: onnx.GraphProto) -> bool:
     """Makes sizes that are computed, but known, constants, which onnx infers more of. Gives whether there were any."""
-    sizes, folds = Sizes(graph, divides=False), False
+    sizes, folds = Sizes.followed(graph), False
     for node in graph.node:
-        sizes.follow(node)
         known = sizes.known(node)
         if known is not None:
             node.CopyFrom(helper.make_node("Constant", [], node.output, name=node.name, value=numpy_helper.from_array(known)))
@@ -47,41 +47,15 @@ def fold_sizes(graph: onnx.GraphProto) -> bool:
     return folds
 
 
-def settle_sizes(graph: onnx.GraphProto) -> None:
-    """Writes sizes that onnx has a name for, but that are known, as numbers."""
-    sizes = Sizes(graph, divides=False)
-    for node in graph.node:
-        sizes.follow(node)
-    for value in [*graph.value_info, *graph.output]:
-        for dim in _dims(value):
-            if dim.dim_param and is_known(size := sizes.of(dim)):
-                dim.dim_value = int(size)
-
-
-def forget_traced_sizes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Without the numbers that a model declares for sizes that it computes of symbols: exporters leave those of the call that they traced,
-    which hold for no other."""
-    if not any(_symbol(dim) is not None for value in proto.graph.input for dim in _dims(value)):
-        return proto
-    made, computed = onnx.ModelProto(), onnx.ModelProto()
-    made.CopyFrom(proto)
-    computed.CopyFrom(proto)
-    for value in _declared(computed):
-        for dim in _dims(value):
-            dim.Clear()
-    results = [*computed.graph.output]
-    computed = infer_sizes(computed)
-    if fold_sizes(computed.graph):
-        computed = infer_sizes(computed, results=results)
-    sizes = Sizes(computed.graph, divides=False)
-    for node in computed.graph.node:
-        sizes.follow(node)
-    dims = {value.name: _dims(value) for value in _declared(computed)}
-    for value in _declared(made):
-        for dim, told in zip(_dims(value), dims.get(value.name, ())):
-            if dim.HasField("dim_value") and sizes.varies(told):
-                dim.Clear()
-    return made
+def forget_traced_sizes(graph: onnx.GraphProto) -> None:
+    """Drops the numbers that a model declares for sizes that it computes, if it has inputs of symbolic sizes: exporters leave those of
+    the call that they traced, which hold for no other. onnx infers those that hold."""
+    if any(_symbol(dim) is not None for value in graph.input for dim in _dims(value)):
+        held = {tensor.name for tensor in graph.initializer}
+        for value in (*graph.value_info, *graph.output):
+            for dim in _dims(value):
+                if dim.HasField("dim_value") and value.name not in held:
+                    dim.Clear()
 
 
 @dataclass
@@ -100,8 +74,6 @@ class Sizes:
 
     def __init__(self, graph: onnx.GraphProto, divides: bool):
         self._random, self._symbols, self._divides = random.Random(0), {}, divides
-        #: Symbols of inputs, and those that were computed of others.
-        self._followed = {_symbol(dim) for value in graph.input for dim in _dims(value)} - {None, ""}
         self._shapes = {value.name: value.type.tensor_type.shape.dim for value in [*graph.input, *graph.value_info, *graph.output]
                         if value.type.tensor_type.HasField("shape")}
         self._types = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
@@ -110,6 +82,13 @@ class Sizes:
         self._integers = {tensor.name: _listed(tensor) for tensor in graph.initializer if _is_list(tensor)}
         for value in graph.input:
             self._of(value.name)
+
+    @classmethod
+    def followed(cls, graph: onnx.GraphProto) -> Sizes:
+        made = cls(graph, divides=False)
+        for node in graph.node:
+            made.follow(node)
+        return made
 
     def follow(self, node: onnx.NodeProto) -> Reshape | None:
         """Of a Reshape with symbols among its sizes."""
@@ -133,7 +112,7 @@ class Sizes:
         if node.op_type == "Expand":
             self._name(dims, self._broadcast([before, asked], len(dims)))
             return None
-        if _counts_zeros(node) and 0 in asked:
+        if 0 in asked and any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute):
             return None
         after = self._name(dims, self._sizes_after(before, asked))
         return Reshape(before, after, asked) if any(map(_symbol, [*self._shapes[node.input[0]], *dims])) else None
@@ -145,7 +124,6 @@ class Sizes:
             symbol = _symbol(dim)
             if symbol and size is not None:
                 self._symbols.setdefault(symbol, size)
-                self._followed.add(symbol)
             made.append(size if symbol == "" and size is not None else self.of(dim))
         return made
 
@@ -182,6 +160,17 @@ class Sizes:
         shape = self._of(node.input[0])
         return None if shape is None else shape[options.get("start", 0):options.get("end", len(shape))]
 
+    def size(self, node, options):
+        shape = self._of(node.input[0])
+        return None if shape is None else [math.prod(shape)]
+
+    def range(self, node, options):
+        given = [self._integers.get(name) for name in node.input]
+        if None in given or not all(is_known(number) for one in given for number in one) or given[2] == [0]:
+            return None
+        numbers = range(*(int(number) for (number,) in given))
+        return [Fraction(number) for number in numbers] if len(numbers) <= _MOST else None
+
     def same(self, node, options):
         return self._integers.get(node.input[0]) if options.get("to", onnx.TensorProto.INT64) in _INTEGERS else None
 
@@ -208,37 +197,25 @@ class Sizes:
 
     def equal(self, node, options):
         """Sizes are not negative; symbols may be any that is not."""
-        told = self._elementwise(node, lambda a, b: Fraction(1) if a == b else Fraction(0) if (is_known(a) and is_known(b)) or a < 0 or b < 0 else None)
+        told = self.elementwise(node, {}, lambda a, b: Fraction(1) if a == b else Fraction(0) if (is_known(a) and is_known(b)) or a < 0 or b < 0 else None)
         return None if told is None or None in told else told
 
     def where(self, node, options):
-        return self._elementwise(node, lambda condition, a, b: a if condition else b)
+        return self.elementwise(node, {}, lambda condition, a, b: a if condition else b)
 
     def concat(self, node, options):
         parts = [self._integers.get(name) for name in node.input]
         return None if None in parts else [size for part in parts for size in part]
 
-    def product(self, node, options):
-        return self._elementwise(node, lambda a, b: a * b)
-
-    def sum(self, node, options):
-        return self._elementwise(node, lambda a, b: a + b)
-
-    def difference(self, node, options):
-        return self._elementwise(node, lambda a, b: a - b)
-
-    def remainder(self, node, options):
-        return self._elementwise(node, lambda a, b: a % b if b and is_known(a) and is_known(b) else self._unlike_others())
-
     def quotient(self, node, options):
-        return self._elementwise(node, lambda a, b: self._quotient(a, b))
+        return self.elementwise(node, {}, lambda a, b: self._quotient(a, b))
 
     def _quotient(self, a: Fraction, b: Fraction) -> Fraction:
         if b and is_known(a) and is_known(b):
             return Fraction(int(a / b))
         return a / b if b and self._divides else self._unlike_others()
 
-    def _elementwise(self, node, function):
+    def elementwise(self, node, options, function):
         parts = [self._integers.get(name) for name in node.input]
         if None in parts or len({len(part) for part in parts} - {1}) > 1:
             return None
@@ -258,25 +235,19 @@ class Sizes:
             self._symbols[symbol] = self._unlike_others()
         return self._symbols[symbol]
 
-    def varies(self, dim) -> bool:
-        """Whether it is known to follow from symbols of inputs."""
-        return _symbol(dim) in self._followed and not is_known(self.of(dim))
-
     def _unlike_others(self) -> Fraction:
         return Fraction(self._random.randrange(_LEAST_SYMBOL, 2 * _LEAST_SYMBOL))
 
 
 #: What computes sizes of sizes.
-_COMPUTED = {"Add": Sizes.sum, "Cast": Sizes.same, "Concat": Sizes.concat, "Constant": Sizes.constant, "ConstantOfShape": Sizes.filled,
-             "Div": Sizes.quotient, "Equal": Sizes.equal, "Gather": Sizes.gather, "Identity": Sizes.same, "Mod": Sizes.remainder,
-             "Mul": Sizes.product, "Reshape": Sizes.same, "Shape": Sizes.shape, "Slice": Sizes.slice,
-             "Squeeze": Sizes.same, "Sub": Sizes.difference, "Unsqueeze": Sizes.same, "Where": Sizes.where}
+_COMPUTED = {**{kind: functools.partial(Sizes.elementwise, function=function)
+                for kind, function in (("Add", operator.add), ("Mul", operator.mul), ("Sub", operator.sub))},
+             "Cast": Sizes.same, "Concat": Sizes.concat, "Constant": Sizes.constant, "ConstantOfShape": Sizes.filled, "Div": Sizes.quotient,
+             "Equal": Sizes.equal, "Gather": Sizes.gather, "Identity": Sizes.same, "Range": Sizes.range,
+             "Reshape": Sizes.same, "Shape": Sizes.shape, "Size": Sizes.size, "Slice": Sizes.slice, "Squeeze": Sizes.same,
+             "Unsqueeze": Sizes.same, "Where": Sizes.where}
 #: Element by element, where sizes of 1 are those of the others.
 _BROADCAST = {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where"}
-
-
-def _declared(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    return [*proto.graph.value_info, *proto.graph.output]
 
 
 def _dims(value: onnx.ValueInfoProto):
@@ -291,10 +262,6 @@ def _symbol(dim) -> str | None:
 def is_known(size: Fraction) -> bool:
     """What is left of a product of symbols and numbers may be known too."""
     return size.denominator == 1 and abs(size) < 1 << 50
-
-
-def _counts_zeros(node: onnx.NodeProto) -> bool:
-    return any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
 
 
 def _is_list(tensor: onnx.TensorProto) -> bool:

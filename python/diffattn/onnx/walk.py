@@ -1,0 +1,31 @@
+"""What lies within messages of ONNX, at any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+
+def messages(proto, kind=object) -> Iterator:
+    """Those of a kind, the outermost too."""
+    found = [proto]
+    while found:
+        message = found.pop()
+        if isinstance(message, kind):
+            yield message
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                found += [value] if hasattr(value, "ListFields") else value
+
+
+def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    return [graph for attribute in node.attribute for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))]
+
+
+def nodes_of(graph) -> Iterator[onnx.NodeProto]:
+    """Of a graph or a function, in their order, each before those of graphs within it."""
+    for node in graph.node:
+        yield node
+        for inner in graphs_of(node):
+            yield from nodes_of(inner)
