@@ -16,35 +16,18 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .graph import physical_order
-from .source import refusal
 
 aten, prims = torch.ops.aten, torch.ops.prims
 AS_REAL, AS_COMPLEX = aten.view_as_real.default, aten.view_as_complex.default
 _PART_TYPES = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
 
 
-def guarded(function, rule, plain):
-    """The decomposition `function` where nothing is complex; else `rule`, or where that gives NotImplemented `plain`, PyTorch's. Each may be
-    None."""
-
-    @functools.wraps(function or rule)
-    def decomposed(*args, **kwargs):
-        ways = (rule, plain) if _has_complex((args, kwargs)) else (function,)
-        for way in ways:
-            made = NotImplemented if way is None else way(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
-        return NotImplemented
-
-    return decomposed
-
-
-def _has_complex(value) -> bool:
-    """Whether a complex tensor, number or type is in it."""
+def takes_part(value) -> bool:
+    """Whether a complex tensor, number or type is among arguments."""
     if isinstance(value, (list, tuple)):
-        return any(map(_has_complex, value))
+        return any(map(takes_part, value))
     if isinstance(value, dict):
-        return any(map(_has_complex, value.values()))
+        return any(map(takes_part, value.values()))
     return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, complex) or isinstance(value, torch.dtype) and value.is_complex
 
 
@@ -71,7 +54,7 @@ def _parts(x, dtype: torch.dtype | None = None) -> tuple:
     return pairs.select(-1, 0), pairs.select(-1, 1)
 
 
-def _join(re, im) -> torch.Tensor:
+def joined(re, im) -> torch.Tensor:
     """The complex tensor of these parts, of which one may be None. Its elements lie in the order of axes that the parts' have."""
     re, im = torch.broadcast_tensors(*(torch.zeros_like(other) if part is None else part for part, other in ((re, im), (im, re))))
     order = list(physical_order(re) or physical_order(im) or range(re.dim()))
@@ -90,11 +73,11 @@ def mul(x, y):
     (a, b), (c, d) = _parts(x, dtype), _parts(y, dtype)
     ac, bd, ad, bc = _times(a, c), _times(b, d), _times(a, d), _times(b, c)
     re = ac if bd is None else -bd if ac is None else ac - bd
-    return _join(re, ad if bc is None else bc if ad is None else ad + bc)
+    return joined(re, ad if bc is None else bc if ad is None else ad + bc)
 
 
 def polar(length, angle):
-    return _join(length * torch.cos(angle), length * torch.sin(angle))
+    return joined(length * torch.cos(angle), length * torch.sin(angle))
 
 
 def exp(x):
@@ -104,7 +87,7 @@ def exp(x):
 
 def conj(x):
     re, im = _parts(x)
-    return _join(re, -im)
+    return joined(re, -im)
 
 
 def _moved(op, *axes):
@@ -144,7 +127,7 @@ def _split(op):
 
 def _cat(tensors, dim=0):
     dtype = functools.reduce(torch.promote_types, (one.dtype for one in tensors))
-    tensors = [one if one.is_complex() else _join(one, None) for one in tensors]
+    tensors = [one if one.is_complex() else joined(one, None) for one in tensors]
     return _complex(torch.cat([_pairs(one, dtype) for one in tensors], dim % tensors[0].dim()))
 
 
@@ -153,7 +136,7 @@ def _converted(x, dtype=None, **_):
     dtype = dtype or x.dtype
     if dtype not in _PART_TYPES:
         return NotImplemented
-    return _complex(_pairs(x, dtype).clone()) if x.is_complex() else _join(x.to(_PART_TYPES[dtype]), None)
+    return _complex(_pairs(x, dtype).clone()) if x.is_complex() else joined(x.to(_PART_TYPES[dtype]), None)
 
 
 def _clone(x, memory_format=torch.preserve_format):
@@ -167,7 +150,7 @@ def _embedding(weight, indices, *_, **__):
 
 #: The decompositions by op, of complex operands.
 RULES = {
-    aten.mul.Tensor: mul, aten.mul.Scalar: mul, aten.polar.default: polar, aten.complex.default: _join, aten.exp.default: exp,
+    aten.mul.Tensor: mul, aten.mul.Scalar: mul, aten.exp.default: exp,
     aten._conj.default: conj, aten._conj_physical.default: conj, aten.conj_physical.default: conj,
     aten.alias.default: _moved(aten.alias.default), aten.detach.default: _moved(aten.alias.default),
     aten.clone.default: _clone, aten.lift_fresh_copy.default: lambda x: _complex(_pairs(x).clone()),
@@ -180,10 +163,9 @@ RULES = {
     aten.squeeze.dims: _moved(aten.squeeze.dims, 1), aten.select.int: _moved(aten.select.int, 1), aten.slice.Tensor: _slice,
     aten.index_select.default: _moved(aten.index_select.default, 1), aten.index.Tensor: _moved(aten.index.Tensor),
     aten.embedding.default: _embedding, aten.cat.default: _cat, aten.split.Tensor: _split(aten.split.Tensor),
-    aten.split_with_sizes.default: _split(aten.split_with_sizes.default), aten.unbind.int: lambda x, dim=0: list(map(_complex, torch.unbind(_pairs(x), dim % x.dim()))),
+    aten.split_with_sizes.default: _split(aten.split_with_sizes.default),
+    aten.unbind.int: lambda x, dim=0: list(map(_complex, torch.unbind(_pairs(x), dim % x.dim()))),
     aten._to_copy.default: _converted, prims.convert_element_type.default: _converted}
-#: Where both are real before they are one.
-MADE = (aten.polar.default, aten.complex.default)
 
 
 # Finished graphs.
@@ -212,14 +194,6 @@ def use_pairs(graph: torch.fx.Graph) -> None:
             if part is not None:  # but for outputs, which are tensors of their own
                 node.replace_all_uses_with(part, delete_user_cb=lambda user: user.op != "output")
     graph.eliminate_dead_code()
-
-
-def refuse_others(graph: torch.fx.Graph) -> None:
-    """Raises CompileError for what is complex in a graph but views between complex inputs and outputs and pairs."""
-    for node in graph.nodes:
-        if node.op == "call_function" and node.target not in (AS_REAL, AS_COMPLEX) and any(map(is_complex, (node, *node.all_input_nodes))):
-            raise refusal(node, f"expected an op that is compiled for complex numbers, but got {node.target}; write it with real ones, or "
-                                "fallback='eager' runs this graph in PyTorch")
 
 
 def as_real(x: torch.Tensor) -> torch.Tensor:

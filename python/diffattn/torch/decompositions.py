@@ -40,54 +40,43 @@ def table(exported: bool = False, device: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     plain = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
+    ours = {**_ours(), **grouped_node.rules(), **encoder.rules(), torch.ops.diffattn.attention.default: attention(exported)}
+    if device:
+        ours.update({op: by_comparing(ours[op]) for op in _SORTS})
     result = dict(plain)
-    result.update({aten.as_strided.default: as_strided,
-                   aten.all.dims: all_dims,
-                   **{op: complex_numbers.RULES[op] for op in complex_numbers.MADE},
-                   aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
-                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
-                   aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: scattering.index_copy,
-                   aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
-                   aten.matmul.default: matmul,
-                   torch.ops.diffattn.attention.default: attention(exported),
-                   aten.native_group_norm.default: group_norm, aten.neg.default: neg,
-                   aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
-                   aten.scatter.src: scattering.scatter, aten.scatter.value: scattering.scatter_number,
-                   aten.scatter_add.default: scattering.scatter_add, aten.scatter_reduce.two: scattering.scatter_reduce,
-                   aten.sort.default: sort, aten.sort.stable: sort_stable,
-                   aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk,
-                   aten.var_mean.correction: var_mean})
-    otherwise = {
-        aten.argmax.default: argmax, aten.argmin.default: argmin,
+    for op in {*ours, *_OF_UINT8, *_OF_INTEGERS, *complex_numbers.RULES}:
+        ways = [elementwise.of_own_type(op)] if op in _OF_INTEGERS else []
+        ways += [elementwise.with_signs(op)] if op in _OF_UINT8 else []
+        result[op] = first_of([*ways, ours.get(op)], complex_numbers.RULES.get(op), plain.get(op))
+    return result
+
+
+def _ours() -> dict:
+    """Decompositions of real tensors, which leave to torch-mlir's what they give NotImplemented for."""
+    return {
+        aten.all.dims: all_dims, aten.argmax.default: argmax, aten.argmin.default: argmin, aten.as_strided.default: as_strided,
+        aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or), aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor),
         aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
         aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
-        aten.elu.default: elementwise.elu, aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
-        aten.fmod.Scalar: division.fmod, aten.remainder.Scalar_Tensor: division.remainder_of_number,
-        aten.gelu.default: elementwise.gelu, aten.index.Tensor: scattering.index, aten.hardsigmoid.default: elementwise.hardsigmoid,
-        aten.hardtanh.default: elementwise.hardtanh, aten.max.dim: max_dim,
-        aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
-        aten.isfinite.default: elementwise.is_finite, aten.trunc.default: elementwise.trunc,
-        aten.__lshift__.Tensor: torch.bitwise_left_shift,
-        aten.__rshift__.Tensor: torch.bitwise_right_shift, aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or),
-        aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor),
-        aten.constant_pad_nd.default: constant_pad_nd,
-        aten.view.default: view, aten.roll.default: roll,
+        aten.constant_pad_nd.default: constant_pad_nd, aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter,
+        aten.div.Tensor: div, aten.div.Tensor_mode: div, aten.elu.default: elementwise.elu, aten.eq.Tensor: elementwise.equal,
+        aten.expand.default: expand, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
+        aten.fmod.Scalar: division.fmod, aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
+        aten.hardtanh.default: elementwise.hardtanh, aten.index.Tensor: scattering.index, aten.index_copy.default: scattering.index_copy,
+        aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
+        aten.isfinite.default: elementwise.is_finite, aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.matmul.default: matmul,
+        aten.max.dim: max_dim, aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
+        aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.reciprocal.default: reciprocal,
+        aten.remainder.Scalar_Tensor: division.remainder_of_number, aten.repeat.default: repeat, aten.roll.default: roll,
+        aten.__rshift__.Tensor: torch.bitwise_right_shift,
+        aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu, aten.scatter.src: scattering.scatter,
+        aten.scatter.value: scattering.scatter_number, aten.scatter_add.default: scattering.scatter_add,
+        aten.scatter_reduce.two: scattering.scatter_reduce, aten.sort.default: sort, aten.sort.stable: sort_stable,
+        aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk, aten.trunc.default: elementwise.trunc,
+        aten.var_mean.correction: var_mean, aten.view.default: view, aten.complex.default: complex_numbers.joined,
+        aten.polar.default: complex_numbers.polar,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
-    if device:
-        result.update({op: by_comparing(result[op]) for op in _SORTS})
-    for op, function in otherwise.items():
-        result[op] = _first(function, result.get(op))
-    for op in _OF_UINT8:
-        result[op] = _first(elementwise.with_signs(op), result.get(op))
-    for op in _OF_INTEGERS:
-        result[op] = _first(elementwise.of_own_type(op), result.get(op))
-    result.update(grouped_node.rules())
-    result.update(encoder.rules())
-    for op in {*result, *complex_numbers.RULES}:
-        if result.get(op) is not plain.get(op) or op in complex_numbers.RULES:
-            result[op] = complex_numbers.guarded(result.get(op), complex_numbers.RULES.get(op), plain.get(op))
-    return result
 
 
 _SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default)
@@ -112,16 +101,18 @@ _OF_INTEGERS = [aten.add.Tensor, aten.add.Scalar, aten.bitwise_and.Tensor, aten.
                 *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 
 
-def _first(decomposition, other):
-    """The decomposition, and where it gives nothing the other, if there is one."""
-    if other is None:
-        return decomposition
+def first_of(ways, rule, plain):
+    """The decomposition that gives what the first of `ways` gives, where nothing is complex, or what `rule` gives, or else what `plain`,
+    torch-mlir's, does. Each may be None, or give NotImplemented."""
 
-    def either(*args, **kwargs):
-        made = decomposition(*args, **kwargs)
-        return other(*args, **kwargs) if made is NotImplemented else made
+    def decomposed(*args, **kwargs):
+        for way in (*((rule,) if complex_numbers.takes_part((args, kwargs)) else ways), plain):
+            made = NotImplemented if way is None else way(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        return NotImplemented
 
-    return either
+    return decomposed
 
 
 @contextlib.contextmanager
@@ -140,7 +131,13 @@ def kept_whole():
 
 
 def as_strided(x, size, stride, storage_offset=None):
-    """torch-mlir takes the elements of `x` to lie in row-major order."""
+    """torch-mlir takes the elements of `x` to lie in row-major order, and sizes to be known. Where PyTorch says no more than how `x` itself
+    lies, as behind the mean of a tensor whose channels are last, nothing is read anew."""
+    is_same = [statically_known_true(new == old) and (statically_known_true(old == 1) or statically_known_true(step == stride))
+               for new, old, step, stride in zip(size, x.shape, stride, x.stride())]
+    if len(size) == x.dim() and all(is_same) and (storage_offset is None or statically_known_true(
+            storage_offset == x.storage_offset())):
+        return aten.alias.default(x)
     memory = None if x.is_contiguous() else _memory(x)
     return NotImplemented if memory is None else memory.as_strided(size, stride, storage_offset)
 

@@ -28,7 +28,7 @@ from ..errors import CompileError, IRError
 from ..runtime import Diagnostic
 from ..text import printable
 from . import attention_node, grouped_node, refusals  # noqa: F401 - two register nodes
-from .complex_numbers import AS_COMPLEX, AS_REAL, as_real, is_complex, refuse_others, use_pairs
+from .complex_numbers import AS_COMPLEX, AS_REAL, as_real, use_pairs
 from .empty import join_others, touches_empty
 from .graph import prepare
 from .program import GraphProgram
@@ -59,8 +59,8 @@ class _Part:
     changes: list[tuple[torch.fx.Node, torch.fx.Node]] = field(default_factory=list)
 
 
-def compile_graph(module: torch.fx.GraphModule, weights: Sequence[int] = (), *, changed: Sequence[int] = (), views: Mapping[int, int] = MappingProxyType({}),
-                  names: Mapping[int, str] = MappingProxyType({}), whole: bool, **options):
+def compile_graph(module: torch.fx.GraphModule, weights: Sequence[int] = (), *, changed: Sequence[int] = (),
+                  views: Mapping[int, int] = MappingProxyType({}), names: Mapping[int, str] = MappingProxyType({}), whole: bool, **options):
     """A program for the graph of `module`, with its inputs and outputs: a GraphProgram or a PartitionedProgram.
 
     changed          the numbers of inputs of which the first outputs are the new contents; others are changed by `copy_` in the graph
@@ -96,9 +96,6 @@ class _Cutter:
         for number, base in views.items():
             self._show(number - len(changed), self._places[base])
         use_pairs(graph)
-        if whole:
-            refuse_others(graph)
-            refusals.refuse(graph)
         join_others(graph)
         self._copy_constants()
         graph.eliminate_dead_code()
@@ -107,10 +104,14 @@ class _Cutter:
         self._nodes = {node.name: node for node in graph.nodes}
         #: Nodes that stay PyTorch, with what they are, or why; None: that is not worth a word.
         self._left: dict[torch.fx.Node, str | None] = {}
-        for node in self._nodes.values():
-            if node.op == "call_function" and _is_plumbing(node):
+        for node in [node for node in graph.nodes if node.op == "call_function"]:
+            if _is_plumbing(node):
                 self._left[node] = None
-            elif node.op == "call_function" and (any(map(is_complex, (node, *node.all_input_nodes))) or refusals.is_wrong(node)):
+            elif reason := refusals.why_not(node):
+                if whole:
+                    raise refusal(node, reason)
+                self._left[node] = f"{describe(node)}{op_name(node.target)}"
+            elif not whole and node.target not in _PRODUCTS and not refusals.is_lowered(node):
                 self._left[node] = f"{describe(node)}{op_name(node.target)}"
         for number in views:
             self._leave_view(self._output.args[0][number - len(changed)])
@@ -207,14 +208,13 @@ class _Cutter:
         if not reasons or any(node.target is ours._attention.default for node in reasons):
             raise error
         self._left.update(reasons)
-        for node in [node for node in self._left if node.target is aten.as_strided.default]:
-            self._leave_memory(node.args[0])
 
-    def _leave_memory(self, node: torch.fx.Node) -> None:
-        """What `as_strided` reads by its place in memory: what a part gives has no holes, and lies at the beginning of its own."""
-        while isinstance(node, torch.fx.Node) and node.op == "call_function" and not _lies_alone(node.meta["val"]):
-            self._left[node] = None
-            node = node.args[0]
+    def _leave_memory(self) -> None:
+        """What an `as_strided` that stays reads by its place in memory: what a part gives has no holes, and lies at the beginning of its own."""
+        for node in [node.args[0] for node in self._left if node.target is aten.as_strided.default]:
+            while isinstance(node, torch.fx.Node) and node.op == "call_function" and not _lies_alone(node.meta["val"]):
+                self._left[node] = None
+                node = node.args[0]
 
     def _named(self, error) -> list[torch.fx.Node]:
         """The nodes that an error is about, but for those that stay PyTorch already: the one that it names and the others of its kind, what
@@ -245,6 +245,7 @@ class _Cutter:
                                     "compiled there")
 
     def _propose(self) -> list[_Part]:
+        self._leave_memory()
         found = CapabilityBasedPartitioner(self._module, _Support(set(self._left)), allows_single_node_partition=True).propose_partitions()
         order = {node: number for number, node in enumerate(self._graph.nodes)}
         parts = [_Part(sorted(one.nodes, key=order.__getitem__)) for one in found]

@@ -3,11 +3,15 @@ What it does not lower at all it says itself."""
 
 from __future__ import annotations
 
+import functools
+import json
 import operator
+import pathlib
 
 import torch
 
 from . import write_node  # noqa: F401 - it registers a node
+from .complex_numbers import AS_COMPLEX, AS_REAL, is_complex
 from .source import refusal
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -30,8 +34,20 @@ _POWERS = (aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default, aten.matmul.default)
 
 
-def is_wrong(node: torch.fx.Node) -> bool:
-    """Whether a node of a decomposed graph is one of them."""
+def why_not(node: torch.fx.Node) -> str | None:
+    """Why no graph with this node of decomposed ops is compiled; None: it may be, unless torch-mlir refuses it."""
+    if node.op != "call_function":
+        return None
+    if node.target not in (AS_REAL, AS_COMPLEX) and any(map(is_complex, (node, *node.all_input_nodes))):
+        return (f"expected an op that is compiled for complex numbers, but got {node.target}; write it with real ones, or fallback='eager' runs "
+                "this graph in PyTorch")
+    if _is_wrong(node):
+        return (f"expected ops that torch-mlir lowers to what PyTorch computes, but got {node.target}; fallback='eager' runs this graph in "
+                "PyTorch")
+    return None
+
+
+def _is_wrong(node) -> bool:
     made = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
     tensors = [one for value in made for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, torch.Tensor)]
     if node.target in _ALWAYS:
@@ -50,9 +66,24 @@ def is_wrong(node: torch.fx.Node) -> bool:
     return node.target not in _MOVES and any(one.dtype in (torch.int8, torch.int16) for one in tensors)
 
 
+_NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int64: "i64", torch.bool: "i1"}
+
+
+@functools.lru_cache(maxsize=None)
+def _lowered() -> dict[str, list[str]]:
+    return json.loads(pathlib.Path(__file__).with_name("lowered_ops.json").read_text())["ops"]
+
+
+def is_lowered(node: torch.fx.Node) -> bool:
+    """Whether torch-mlir lowers the op of a node for the type of its first operand, or may: what the table does not know is to be tried."""
+    tried, *lowered = _lowered().get(str(node.target), ("", "", ""))
+    values = [one.meta.get("val") for one in (*node.all_input_nodes, node)]
+    name = next((_NAMES.get(value.dtype) for value in values if isinstance(value, torch.Tensor)), None)
+    return name not in tried.split() or any(name in one.split() for one in lowered)
+
+
 def refuse(graph: torch.fx.Graph) -> None:
-    """Raises CompileError for the first one in a graph that must be compiled whole."""
+    """Raises CompileError for the first node of a graph of which it is known that it is not compiled."""
     for node in graph.nodes:
-        if node.op == "call_function" and is_wrong(node):
-            raise refusal(node, f"expected ops that torch-mlir lowers to what PyTorch computes, but got {node.target}; fallback='eager' runs this "
-                                "graph in PyTorch")
+        if reason := why_not(node):
+            raise refusal(node, reason)

@@ -12,7 +12,7 @@ from ..importing.function import Imported, Value
 from ..importing.names import weight_names
 from ..text import shown
 from .archive import load
-from .complex_numbers import as_real, give_pairs, refuse_others, use_pairs
+from .complex_numbers import as_real, give_pairs, use_pairs
 from .decompositions import exporting, table
 from .empty import join_others
 from .export import inline_numbers
@@ -51,10 +51,9 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
     inline_numbers(graph, places, specs, held)
     _make_row_major(graph)
     use_pairs(graph.graph)
-    refuse_others(graph.graph)
+    join_others(graph.graph)
     refuse(graph.graph)
     give_pairs(graph.graph)
-    join_others(graph.graph)
     prepared = prepare(graph)
     arguments, weights, number_of = [], [], {}
     for number, one in enumerate(prepared.inputs):
