@@ -57,17 +57,21 @@ static std::optional<Axes> getMapsAxes(DifferentialMapsOpInterface op,
   return std::nullopt;
 }
 
+static Axes lambdaAxes(Value lambda) {
+  switch (cast<ShapedType>(lambda.getType()).getRank()) {
+  case 0:
+    return {};
+  case 1:
+    return {Kind::Head};
+  default:
+    return {Kind::Batch, Kind::Query, Kind::Head};
+  }
+}
+
 /// The axes of what follows the softmax.
 static Axes getEndAxes(HeadEpilogueOpInterface op, unsigned number) {
   if (isNumber(op.getLambdaMutable(), number))
-    switch (cast<ShapedType>(op.getLambda().getType()).getRank()) {
-    case 0:
-      return {};
-    case 1:
-      return {Kind::Head};
-    default:
-      return {Kind::Batch, Kind::Query, Kind::Head};
-    }
+    return lambdaAxes(op.getLambda());
   if (isNumber(op.getNormWeightMutable(), number))
     return {Kind::Width};
   return headSplit(op.getOLayout(), Kind::Query); // gate, init
@@ -77,6 +81,22 @@ Axes AttentionOp::getAxisRoles(unsigned number) {
   if (std::optional<Axes> axes = getMapsAxes(*this, number))
     return *axes;
   return getEndAxes(*this, number);
+}
+
+Axes AttentionBackwardOp::getAxisRoles(unsigned number) {
+  // A gradient has the axes of the operand that it is of.
+  for (const Gradient &gradient : getGradients())
+    if (isNumber(*gradient.destination, number))
+      return getAxisRoles(gradient.operand->getOperandNumber());
+  if (std::optional<Axes> axes = getMapsAxes(*this, number))
+    return *axes;
+  if (isNumber(getLambdaMutable(), number))
+    return lambdaAxes(getLambda());
+  if (isNumber(getNormWeightMutable(), number))
+    return {Kind::Width};
+  if (isNumber(getLse1Mutable(), number) || isNumber(getLse2Mutable(), number))
+    return {Kind::Batch, Kind::Head, Kind::Query};
+  return headSplit(getOLayout(), Kind::Query); // d_out, gate, x, o2
 }
 
 Axes FinalizeOp::getAxisRoles(unsigned number) {

@@ -65,6 +65,8 @@ void mlir::diffattn::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DiffAttnDialect *) {
     AttentionOp::attachInterface<DstOpInterface<AttentionOp, false>>(*context);
+    AttentionBackwardOp::attachInterface<
+        DstOpInterface<AttentionBackwardOp, false>>(*context);
     FinalizeOp::attachInterface<DstOpInterface<FinalizeOp, false>>(*context);
     MergeOp::attachInterface<DstOpInterface<MergeOp, true>>(*context);
     OnlineAttentionOp::attachInterface<DstOpInterface<OnlineAttentionOp, true>>(

@@ -50,6 +50,7 @@ struct ShapeRules {
 
 /// All rules of an op: its verifier.
 LogicalResult verifyRules(AttentionOp op, ShapeRules rules);
+LogicalResult verifyRules(AttentionBackwardOp op, ShapeRules rules);
 LogicalResult verifyRules(OnlineAttentionOp op, ShapeRules rules);
 LogicalResult verifyRules(MergeOp op, ShapeRules rules);
 LogicalResult verifyRules(FinalizeOp op, ShapeRules rules);

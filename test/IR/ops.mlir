@@ -99,3 +99,37 @@ func.func @paged(%q: tensor<2x2x6x8xf32>, %k: tensor<9x2x16x8xf32>, %l: tensor<f
          outs(%q : tensor<2x2x6x8xf32>) {scale = 1.0 : f32} -> tensor<2x2x6x8xf32>
   return %o : tensor<2x2x6x8xf32>
 }
+
+// Every gradient, of everything that attention may have, and what a forward pass may have kept.
+// CHECK-LABEL: func.func @attention_backward
+// CHECK:       diffattn.attention_backward ins
+// CHECK-SAME:  d_out({{.*}}) lambda({{.*}}) bias({{.*}}) norm_weight({{.*}}) gate({{.*}}) kv_len({{.*}}) q_offset({{.*}})
+// CHECK-SAME:  q_segments({{.*}}) kv_segments({{.*}}) lse1({{.*}}) lse2({{.*}}) x({{.*}}) o2({{.*}})
+// CHECK-SAME:  outs(d_q1({{.*}}) d_k1({{.*}}) d_q2({{.*}}) d_k2({{.*}}) d_v({{.*}}) d_lambda({{.*}}) d_bias({{.*}}) d_norm_weight({{.*}}) d_gate({{.*}})
+func.func @attention_backward(%q1: tensor<2x4x8x16xbf16>, %k1: tensor<2x2x6x16xbf16>, %q2: tensor<2x2x8x16xbf16>, %k2: tensor<2x1x6x16xbf16>,
+    %v: tensor<2x2x6x32xbf16>, %d: tensor<2x4x8x32xf32>, %l: tensor<2x8x2xf32>, %bias: tensor<1x2x8x6xbf16>, %w: tensor<32xf32>,
+    %gate: tensor<2x4x8x32xbf16>, %n: tensor<2xi64>, %qs: tensor<2x8xi32>, %ks: tensor<2x6xi32>, %lse1: tensor<2x4x8xf32>,
+    %lse2: tensor<2x2x8xf32>) -> (tensor<2x4x8x16xbf16>, tensor<2x8x2xf32>) {
+  %g:9 = diffattn.attention_backward ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xbf16>, tensor<2x2x6x16xbf16>, tensor<2x2x8x16xbf16>,
+           tensor<2x1x6x16xbf16>, tensor<2x2x6x32xbf16>) d_out(%d : tensor<2x4x8x32xf32>) lambda(%l : tensor<2x8x2xf32>)
+           bias(%bias : tensor<1x2x8x6xbf16>) norm_weight(%w : tensor<32xf32>) gate(%gate : tensor<2x4x8x32xbf16>) kv_len(%n : tensor<2xi64>)
+           q_offset(%n : tensor<2xi64>) q_segments(%qs : tensor<2x8xi32>) kv_segments(%ks : tensor<2x6xi32>) lse1(%lse1 : tensor<2x4x8xf32>)
+           lse2(%lse2 : tensor<2x2x8xf32>) x(%d : tensor<2x4x8x32xf32>) o2(%gate : tensor<2x4x8x32xbf16>)
+           outs(d_q1(%q1 : tensor<2x4x8x16xbf16>) d_k1(%k1 : tensor<2x2x6x16xbf16>) d_q2(%q2 : tensor<2x2x8x16xbf16>)
+                d_k2(%k2 : tensor<2x1x6x16xbf16>) d_v(%v : tensor<2x2x6x32xbf16>) d_lambda(%l : tensor<2x8x2xf32>)
+                d_bias(%bias : tensor<1x2x8x6xbf16>) d_norm_weight(%w : tensor<32xf32>) d_gate(%gate : tensor<2x4x8x32xbf16>))
+           {scale = 0.25 : f32, is_causal, softcap = 20.0 : f32, norm = #diffattn.norm<rms>, out_scale = 0.8 : f32}
+           -> tensor<2x4x8x16xbf16>, tensor<2x2x6x16xbf16>, tensor<2x2x8x16xbf16>, tensor<2x1x6x16xbf16>, tensor<2x2x6x32xbf16>,
+              tensor<2x8x2xf32>, tensor<1x2x8x6xbf16>, tensor<32xf32>, tensor<2x4x8x32xbf16>
+  return %g#0, %g#5 : tensor<2x4x8x16xbf16>, tensor<2x8x2xf32>
+}
+
+// On buffers: two gradients, in f32 beside operands of 16 bits.
+// CHECK-LABEL: func.func @attention_backward_on_buffers
+// CHECK:       outs(d_k1({{.*}}) d_lambda({{.*}}) {scale = 1.000000e+00 : f32}
+func.func @attention_backward_on_buffers(%q: memref<1x1x4x16xf16>, %l: memref<f32>, %d: memref<1x1x4x16xf16>, %dk: memref<1x1x4x16xf32>, %dl: memref<f32>) {
+  diffattn.attention_backward ins(%q, %q, %q, %q, %q : memref<1x1x4x16xf16>, memref<1x1x4x16xf16>, memref<1x1x4x16xf16>,
+      memref<1x1x4x16xf16>, memref<1x1x4x16xf16>) d_out(%d : memref<1x1x4x16xf16>) lambda(%l : memref<f32>)
+      outs(d_k1(%dk : memref<1x1x4x16xf32>) d_lambda(%dl : memref<f32>)) {scale = 1.0 : f32}
+  return
+}

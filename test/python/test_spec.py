@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT
 
-LABEL = (r"(?:attention|online_attention|merge|finalize|layer_weight|gated_gemm|quantized_gemm|cpu_prefill|cpu_split_kv|gpu_forward|gpu_split_kv|gpu_plain|when|import)"
+LABEL = (r"(?:attention|attention_backward|online_attention|merge|finalize|layer_weight|gated_gemm|quantized_gemm|cpu_prefill|cpu_split_kv|gpu_forward|gpu_split_kv|gpu_plain|when|import)"
          r"_c\d+")
 EXAMPLE = re.compile(r"^[ ]*```mlir\n(.*?)^[ ]*```", re.M | re.S)
 

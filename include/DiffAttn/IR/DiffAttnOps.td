@@ -151,5 +151,6 @@ def DiffAttn_LayerWeightOp : DiffAttn_Op<"layer_weight", [
 include "DiffAttn/IR/GemmOps.td"
 // After AttentionOp, whose axes their C++ uses.
 include "DiffAttn/IR/OnlineOps.td"
+include "DiffAttn/IR/BackwardOps.td"
 
 #endif // DIFFATTN_IR_DIFFATTNOPS_TD

@@ -1,0 +1,45 @@
+//===- AttentionBackward.h - gradients of attention, in f64 -----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The oracle of `diffattn.attention_backward`: docs/spec.md, computed on the
+// host in f64, one row after another. It knows no MLIR types.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TESTING_REFERENCE_ATTENTIONBACKWARD_H
+#define DIFFATTN_TESTING_REFERENCE_ATTENTIONBACKWARD_H
+
+#include "DiffAttn/Testing/Reference/Attention.h"
+
+namespace mlir::diffattn::reference {
+
+/// A gradient, dense, with the axes of the operand in layout `bhtd`. Without
+/// elements where there is no such operand.
+struct Gradient {
+  std::vector<double> values;
+  /// For each element what an error is judged against: the sum of the
+  /// magnitudes of what is added up. Terms cancel, in the difference of the
+  /// maps and in that of a weight's gradient and its row's mean, so the
+  /// gradient itself may be far smaller.
+  std::vector<double> magnitudes;
+};
+
+struct AttentionGradients {
+  Gradient q1, k1, q2, k2, v, lambda, normWeight, gate;
+  /// Of a bias of floats.
+  Gradient bias;
+};
+
+/// The gradients of all operands, for the gradient `dOut`, [B,Hs,Tq,dv], of the
+/// output. Where k2 is k1, d_k1 of the op is the sum of both. `check` must have
+/// found nothing, and there must be no tables of sequences or pages and no
+/// `integral`.
+AttentionGradients attentionBackward(const AttentionArguments &arguments,
+                                     const View &dOut);
+
+} // namespace mlir::diffattn::reference
+
+#endif // DIFFATTN_TESTING_REFERENCE_ATTENTIONBACKWARD_H

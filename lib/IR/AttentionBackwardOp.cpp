@@ -1,0 +1,213 @@
+//===- AttentionBackwardOp.cpp - diffattn.attention_backward --------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "ShapeChecks.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+MutableOperandRange AttentionBackwardOp::getDpsInitsMutable() {
+  // The destinations are the last operands, and stand side by side.
+  const unsigned first = getODSOperandIndexAndLength(odsIndex_d_q1).first;
+  return MutableOperandRange(getOperation(), first,
+                             getOperation()->getNumOperands() - first);
+}
+
+static OpOperand *getOptional(MutableOperandRange operand) {
+  return operand.empty() ? nullptr : &operand[0];
+}
+
+SmallVector<AttentionBackwardOp::Gradient> AttentionBackwardOp::getGradients() {
+  SmallVector<Gradient> gradients;
+  auto add = [&](StringRef name, MutableOperandRange destination,
+                 OpOperand *operand) {
+    if (OpOperand *wanted = getOptional(destination))
+      gradients.push_back({name, wanted, operand});
+  };
+  add("d_q1", getDQ1Mutable(), &getQ1Mutable());
+  add("d_k1", getDK1Mutable(), &getK1Mutable());
+  add("d_q2", getDQ2Mutable(), getOptional(getQ2Mutable()));
+  add("d_k2", getDK2Mutable(), getOptional(getK2Mutable()));
+  add("d_v", getDVMutable(), &getVMutable());
+  add("d_lambda", getDLambdaMutable(), getOptional(getLambdaMutable()));
+  add("d_bias", getDBiasMutable(), getOptional(getBiasMutable()));
+  add("d_norm_weight", getDNormWeightMutable(),
+      getOptional(getNormWeightMutable()));
+  add("d_gate", getDGateMutable(), getOptional(getGateMutable()));
+  return gradients;
+}
+
+/// What a destination needs of the operand that it is the gradient of.
+static LogicalResult verifyGradient(ShapeRules rules,
+                                    AttentionBackwardOp::Gradient gradient) {
+  const StringRef of = gradient.name.drop_front(2);
+  NamedOperand destination{gradient.name, gradient.destination->get()};
+  // attention_backward_c28
+  if (!gradient.operand)
+    return rules.error() << "expected no " << gradient.name << " without " << of
+                         << ", but got one";
+  NamedOperand operand{of, gradient.operand->get()};
+  // attention_backward_c29
+  Type element = operand.type().getElementType(),
+       got = destination.type().getElementType();
+  if (!isa<FloatType>(element))
+    return rules.error() << "expected no " << gradient.name << " of a boolean "
+                         << of << ", but got one";
+  if (got != element && !got.isF32())
+    return rules.error() << "expected element type of " << gradient.name
+                         << " to be that of " << of << ", " << element
+                         << (element.isF32() ? "" : ", or 'f32'")
+                         << ", but got " << got;
+  // attention_backward_c28
+  if (failed(verifyRank(rules, destination, operand.type().getRank())))
+    return failure();
+  for (int64_t axis = 0, rank = operand.type().getRank(); axis < rank; ++axis)
+    if (failed(verifySame(rules, "sizes", operand, axis, destination, axis)))
+      return failure();
+  return success();
+}
+
+/// lse1, lse2, x and o2: what comes with what, and their sizes.
+static LogicalResult
+verifySaved(AttentionBackwardOp op, ShapeRules rules, NamedOperand q1,
+            NamedOperand q2,
+            function_ref<LogicalResult(NamedOperand)> verifyOutputShape) {
+  // attention_backward_c31
+  if (!op.getLse1() != !op.getLse2())
+    return rules.error() << "expected lse1 and lse2 together, but got "
+                         << (op.getLse1() ? "lse1" : "lse2") << " alone";
+  const int64_t heads = AttentionOp::headAxis(op.getQLayout()),
+                length = AttentionOp::lengthAxis(op.getQLayout());
+  for (auto [lse, queries] :
+       {std::pair(NamedOperand{"lse1", op.getLse1()}, q1),
+        std::pair(NamedOperand{"lse2", op.getLse2()}, q2)}) {
+    if (!lse.value)
+      continue;
+    if (failed(verifyRank(rules, lse, 3)) ||
+        failed(verifySame(rules, "batches", queries, 0, lse, 0)) ||
+        failed(verifySame(rules, "heads", queries, heads, lse, 1)) ||
+        failed(verifySame(rules, "lengths", queries, length, lse, 2)))
+      return failure();
+  }
+  // attention_backward_c32
+  const bool hasNorm = op.getNorm() != Norm::None;
+  if (op.getX() && !hasNorm && !op.getGate())
+    return rules.error()
+           << "expected no x without a norm or a gate, but got one";
+  if (op.getX() && failed(verifyOutputShape({"x", op.getX()})))
+    return failure();
+  // attention_backward_c33
+  if (op.getO2() && !op.getX() && (hasNorm || op.getGate()))
+    return rules.error() << "expected o2 with x, or without a norm and a gate, "
+                            "but got it alone";
+  if (op.getO2() && failed(verifyOutputShape({"o2", op.getO2()})))
+    return failure();
+  return success();
+}
+
+LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
+  // attention_backward_c26, before anything reads sizes of packed sequences
+  for (auto [name, value] :
+       {std::pair(StringRef("cu_seqlens_q"), op.getCuSeqlensQ()),
+        std::pair(StringRef("cu_seqlens_k"), op.getCuSeqlensK()),
+        std::pair(StringRef("block_table"), op.getBlockTable())})
+    if (value)
+      return rules.error() << "expected one sequence for each batch, without "
+                           << name << ", but got it";
+  // attention_backward_c1, attention_backward_c27
+  if (failed(verifyDestinationForm(
+          cast<DestinationStyleOpInterface>(op.getOperation()))))
+    return failure();
+  if (op.getGradients().empty())
+    return rules.error() << "expected a destination, but got none";
+  // attention_backward_c24, attention_backward_c25
+  if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
+    return failure();
+  NamedOperand q1{"q1", op.getQ1()}, v{"v", op.getV()},
+      out{"d_out", op.getDOut()};
+  MapInputs inputs{
+      q1, {"k1", op.getK1()}, {"q2", op.getQ2()}, {"k2", op.getK2()},
+      v,  op.getQLayout(),    op.getKLayout(),    op.getVLayout()};
+  // attention_backward_c2
+  if (failed(verifySameElementType(rules,
+                                   {q1, inputs.k1, inputs.q2, inputs.k2, v})))
+    return failure();
+  Type element = q1.type().getElementType(), got = out.type().getElementType();
+  if (got != element && !got.isF32())
+    return rules.error() << "expected element type of d_out to be that of q1, "
+                         << element << (element.isF32() ? "" : ", or 'f32'")
+                         << ", but got " << got;
+  // attention_backward_c3 to attention_backward_c9
+  if (failed(verifyRank(rules, out, 4)) ||
+      failed(verifyMapInputs(rules, inputs)))
+    return failure();
+  // attention_backward_c10
+  auto verifyOutputShape = [&](NamedOperand operand) -> LogicalResult {
+    if (failed(verifyRank(rules, operand, 4)) ||
+        failed(verifySame(rules, "batches", q1, 0, operand, 0)) ||
+        failed(verifySame(rules, "heads", q1,
+                          AttentionOp::headAxis(op.getQLayout()), operand,
+                          AttentionOp::headAxis(op.getOLayout()))) ||
+        failed(verifySame(rules, "lengths", q1,
+                          AttentionOp::lengthAxis(op.getQLayout()), operand,
+                          AttentionOp::lengthAxis(op.getOLayout()))))
+      return failure();
+    return verifySame(rules, "widths", v, 3, operand, 3);
+  };
+  if (failed(verifyOutputShape(out)))
+    return failure();
+  // attention_backward_c11
+  if (failed(verifyLambda(rules, {"lambda", op.getLambda()}, q1, 0,
+                          AttentionOp::lengthAxis(op.getQLayout()),
+                          {q1, AttentionOp::headAxis(op.getQLayout())},
+                          {inputs.q2, AttentionOp::headAxis(op.getQLayout())})))
+    return failure();
+  // attention_backward_c12, attention_backward_c15, attention_backward_c22,
+  // attention_backward_c23
+  if (failed(verifyMaskOperands(rules, inputs, [&](MaskOperand operand) {
+        return op.findMaskOperand(operand);
+      })))
+    return failure();
+  // attention_backward_c13, attention_backward_c14
+  if (failed(verifyNormWeight(rules, {"norm_weight", op.getNormWeight()},
+                              op.getNorm(), v)) ||
+      (op.getGate() && failed(verifyOutputShape({"gate", op.getGate()}))))
+    return failure();
+  // attention_backward_c16 to attention_backward_c20
+  if (failed(verifyScale(rules, op.getScale())) ||
+      failed(verifyWindow(rules, op.getWindow())) ||
+      failed(
+          verifyNumber(rules, "softcap", op.getSoftcap(), Least::AboveZero)) ||
+      failed(verifyNumber(rules, "norm_eps", op.getNormEps(), Least::Zero)) ||
+      failed(verifyNumber(rules, "out_scale", op.getOutScale())))
+    return failure();
+  for (AttentionBackwardOp::Gradient gradient : op.getGradients())
+    if (failed(verifyGradient(rules, gradient)))
+      return failure();
+  // attention_backward_c30
+  if (op.getDK2() && op.getK1() == op.getK2())
+    return rules.error() << "expected no d_k2 where k2 is k1, whose d_k1 is "
+                            "the gradient of both, but got one";
+  return verifySaved(op, rules, q1, inputs.q2, verifyOutputShape);
+}
+
+LogicalResult AttentionBackwardOp::verify() {
+  return verifyRules(*this, getOperation());
+}
+
+void AttentionBackwardOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  addMemRefEffects(cast<DestinationStyleOpInterface>(getOperation()),
+                   /*readsInits=*/false, effects);
+}
+
+LogicalResult
+AttentionBackwardOp::reifyResultShapes(OpBuilder &builder,
+                                       ReifiedRankedShapedTypeDims &dims) {
+  return reifyInitShapes(cast<DestinationStyleOpInterface>(getOperation()),
+                         builder, dims);
+}

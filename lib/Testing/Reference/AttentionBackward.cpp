@@ -1,0 +1,270 @@
+//===- AttentionBackward.cpp - gradients of attention, in f64 -------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Testing/Reference/AttentionBackward.h"
+
+#include "Rows.h"
+
+#include <cmath>
+
+using namespace mlir::diffattn::reference;
+
+namespace {
+/// Numbers, and what their errors are judged against.
+struct Row {
+  explicit Row(int64_t size) : values(size, 0.0), magnitudes(size, 0.0) {}
+  int64_t size() const { return static_cast<int64_t>(values.size()); }
+  void add(int64_t index, double value, double magnitude) {
+    values[index] += value;
+    magnitudes[index] += std::fabs(magnitude);
+  }
+  std::vector<double> values, magnitudes;
+};
+
+/// A product that is added up, with its magnitude.
+struct Dot {
+  double value = 0.0, magnitude = 0.0;
+};
+
+/// What is made for one query, and added to all gradients.
+class RowBackward {
+public:
+  RowBackward(const AttentionArguments &arguments, const View &dOut,
+              AttentionGradients &gradients)
+      : a(arguments), dOut(dOut), gradients(gradients), batch(a.q1.sizes[0]),
+        hs(a.q1.sizes[1]), tq(a.q1.sizes[2]), d(a.q1.sizes[3]),
+        hn(a.q2.sizes[1]), tk(a.k1.sizes[2]), dv(a.v.sizes[3]), visible(tk),
+        bias(tk) {}
+
+  /// Query `i` of the signal heads that noise head `group` serves.
+  void run(int64_t b, int64_t group, int64_t i);
+
+private:
+  /// X of a row before the norm.
+  Row difference(int64_t b, int64_t s, double lambda, const MapRow &map1,
+                 const MapRow &map2) const;
+  /// dX of a row; adds to d_norm_weight and d_gate.
+  Row headEnd(int64_t b, int64_t s, int64_t i, const Row &x);
+  /// Adds dS of a map to the gradients of its queries and keys, and of a bias.
+  void addScores(const Row &dZ, const MapRow &map, const View &q, const View &k,
+                 Gradient &dq, Gradient &dk, int64_t b, int64_t head,
+                 int64_t keyHead, int64_t group, int64_t i);
+  void addLambda(int64_t b, int64_t s, int64_t group, int64_t i, double lambda,
+                 const Dot &d2);
+
+  const AttentionArguments &a;
+  const View &dOut;
+  AttentionGradients &gradients;
+  int64_t batch, hs, tq, d, hn, tk, dv;
+  std::vector<bool> visible;
+  std::vector<double> bias;
+};
+} // namespace
+
+static void add(Gradient &gradient, int64_t index, double value,
+                double magnitude) {
+  gradient.values[index] += value;
+  gradient.magnitudes[index] += std::fabs(magnitude);
+}
+
+Row RowBackward::difference(int64_t b, int64_t s, double lambda,
+                            const MapRow &map1, const MapRow &map2) const {
+  Row x(dv);
+  std::vector<double> values;
+  for (int64_t j = 0; j < tk; ++j) {
+    if (!visible[j])
+      continue;
+    readRow(a.v, b, s / (hs / a.v.sizes[1]), j, values);
+    for (int64_t c = 0; c < dv; ++c)
+      x.add(c, (map1.weights[j] - lambda * map2.weights[j]) * values[c],
+            (map1.weights[j] + std::fabs(lambda) * map2.weights[j]) *
+                values[c]);
+  }
+  return x;
+}
+
+Row RowBackward::headEnd(int64_t b, int64_t s, int64_t i, const Row &x) {
+  const double sigma = rootMeanSquare(x.values.data(), dv);
+  double rho = 1.0, spread = 1.0;
+  if (a.rmsNorm) {
+    rho =
+        a.epsOutside ? sigma + a.normEps : std::sqrt(sigma * sigma + a.normEps);
+    // An error of the row reaches what is divided by its root through that too.
+    if (rho != 0.0)
+      spread = std::max(1.0, rootMeanSquare(x.magnitudes.data(), dv) / rho);
+  }
+  auto divided = [](double value, double by) {
+    return by == 0.0 ? 0.0 : value / by;
+  };
+  Row dn(dv), n(dv), dX(dv);
+  Dot mean;
+  for (int64_t c = 0; c < dv; ++c) {
+    n.add(c, a.rmsNorm ? divided(x.values[c], rho) : x.values[c],
+          (a.rmsNorm ? divided(x.magnitudes[c], rho) : x.magnitudes[c]) *
+              spread);
+    const double weight =
+        a.outScale * (a.normWeight ? a.normWeight.at({c}) : 1.0);
+    double dU = dOut.at({b, s, i, c});
+    if (a.gate) {
+      const double gate = sigmoid(a.gate.at({b, s, i, c}));
+      const double slope = dU * weight * gate * (1.0 - gate);
+      add(gradients.gate, ((b * hs + s) * tq + i) * dv + c, slope * n.values[c],
+          slope * n.magnitudes[c]);
+      dU *= gate;
+    }
+    if (a.normWeight)
+      add(gradients.normWeight, c, a.outScale * dU * n.values[c],
+          a.outScale * dU * n.magnitudes[c]);
+    dn.add(c, weight * dU, weight * dU);
+    mean.value += dn.values[c] * n.values[c] / static_cast<double>(dv);
+    mean.magnitude +=
+        dn.magnitudes[c] * n.magnitudes[c] / static_cast<double>(dv);
+  }
+  if (!a.rmsNorm)
+    return dn;
+  const double slope = a.epsOutside ? sigma : rho;
+  for (int64_t c = 0; c < dv; ++c)
+    dX.add(c,
+           divided(dn.values[c], rho) -
+               divided(n.values[c] * mean.value, slope),
+           (divided(dn.magnitudes[c], rho) +
+            divided(n.magnitudes[c] * mean.magnitude, slope)) *
+               spread);
+  return dX;
+}
+
+void RowBackward::addScores(const Row &dZ, const MapRow &map, const View &q,
+                            const View &k, Gradient &dq, Gradient &dk,
+                            int64_t b, int64_t head, int64_t keyHead,
+                            int64_t group, int64_t i) {
+  std::vector<double> query, key;
+  readRow(q, b, head, i, query);
+  const int64_t row = ((b * q.sizes[1] + head) * tq + i) * d;
+  for (int64_t j = 0; j < tk; ++j) {
+    if (!visible[j])
+      continue;
+    if (!gradients.bias.values.empty()) {
+      const std::vector<int64_t> &sizes = a.bias.sizes;
+      const int64_t at =
+          (((sizes[0] == 1 ? 0 : b) * sizes[1] + (sizes[1] == 1 ? 0 : group)) *
+               sizes[2] +
+           (sizes[2] == 1 ? 0 : i)) *
+              tk +
+          j;
+      add(gradients.bias, at, dZ.values[j], dZ.magnitudes[j]);
+    }
+    double slope = a.scale;
+    if (a.softcap) {
+      const double capped = map.scores[j] / *a.softcap;
+      slope *= 1.0 - capped * capped;
+    }
+    readRow(k, b, keyHead, j, key);
+    const int64_t keyRow = ((b * k.sizes[1] + keyHead) * tk + j) * d;
+    for (int64_t x = 0; x < d; ++x) {
+      add(dq, row + x, slope * dZ.values[j] * key[x],
+          slope * dZ.magnitudes[j] * key[x]);
+      add(dk, keyRow + x, slope * dZ.values[j] * query[x],
+          slope * dZ.magnitudes[j] * query[x]);
+    }
+  }
+}
+
+void RowBackward::addLambda(int64_t b, int64_t s, int64_t group, int64_t i,
+                            double lambda, const Dot &d2) {
+  int64_t at = 0;
+  if (a.lambda.rank() == 1)
+    at = s;
+  else if (a.lambda.rank() == 3)
+    at = (b * tq + i) * a.lambda.sizes[2] +
+         (a.lambda.sizes[2] == hs ? s : group);
+  const double slope = a.lambdaSigmoid ? lambda * (1.0 - lambda) : 1.0;
+  add(gradients.lambda, at, -slope * d2.value, slope * d2.magnitude);
+}
+
+void RowBackward::run(int64_t b, int64_t group, int64_t i) {
+  bool seesAny = false;
+  for (int64_t j = 0; j < tk; ++j) {
+    visible[j] = isVisible(a, b, group, i, j, bias[j]);
+    seesAny |= visible[j];
+  }
+  if (!seesAny)
+    return;
+  const int64_t perNoise = hs / hn, keyHead2 = group / (hn / a.k2.sizes[1]);
+  const MapRow map2 =
+      mapRow(a, a.q2, a.k2, b, group, keyHead2, i, visible, bias);
+  Row dZ2(tk);
+  std::vector<double> values;
+  for (int64_t s = group * perNoise; s < (group + 1) * perNoise; ++s) {
+    const int64_t keyHead1 = s / (hs / a.k1.sizes[1]),
+                  valueHead = s / (hs / a.v.sizes[1]);
+    const MapRow map1 = mapRow(a, a.q1, a.k1, b, s, keyHead1, i, visible, bias);
+    const double lambda = lambdaAt(a, b, s, group, i);
+    const Row dX = headEnd(b, s, i, difference(b, s, lambda, map1, map2));
+    Row dP(tk), dZ1(tk);
+    Dot d1, d2;
+    for (int64_t j = 0; j < tk; ++j) {
+      if (!visible[j])
+        continue;
+      readRow(a.v, b, valueHead, j, values);
+      const int64_t row = ((b * a.v.sizes[1] + valueHead) * tk + j) * dv;
+      for (int64_t c = 0; c < dv; ++c) {
+        dP.add(j, dX.values[c] * values[c], dX.magnitudes[c] * values[c]);
+        add(gradients.v, row + c,
+            (map1.weights[j] - lambda * map2.weights[j]) * dX.values[c],
+            (map1.weights[j] + std::fabs(lambda) * map2.weights[j]) *
+                dX.magnitudes[c]);
+      }
+      d1.value += map1.weights[j] * dP.values[j];
+      d1.magnitude += map1.weights[j] * dP.magnitudes[j];
+      d2.value += map2.weights[j] * dP.values[j];
+      d2.magnitude += map2.weights[j] * dP.magnitudes[j];
+    }
+    for (int64_t j = 0; j < tk; ++j) {
+      if (!visible[j])
+        continue;
+      dZ1.add(j, map1.weights[j] * (dP.values[j] - d1.value),
+              map1.weights[j] * (dP.magnitudes[j] + d1.magnitude));
+      dZ2.add(j, -map2.weights[j] * lambda * (dP.values[j] - d2.value),
+              map2.weights[j] * lambda * (dP.magnitudes[j] + d2.magnitude));
+    }
+    addLambda(b, s, group, i, lambda, d2);
+    addScores(dZ1, map1, a.q1, a.k1, gradients.q1, gradients.k1, b, s, keyHead1,
+              group, i);
+  }
+  addScores(dZ2, map2, a.q2, a.k2, gradients.q2, gradients.k2, b, group,
+            keyHead2, group, i);
+}
+
+static Gradient zeros(const View &like) {
+  int64_t count = 1;
+  for (int64_t size : like.sizes)
+    count *= size;
+  return {std::vector<double>(count, 0.0), std::vector<double>(count, 0.0)};
+}
+
+AttentionGradients
+mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
+                                             const View &dOut) {
+  AttentionGradients gradients;
+  gradients.q1 = zeros(a.q1);
+  gradients.k1 = zeros(a.k1);
+  gradients.q2 = zeros(a.q2);
+  gradients.k2 = zeros(a.k2);
+  gradients.v = zeros(a.v);
+  gradients.lambda = zeros(a.lambda);
+  if (a.normWeight)
+    gradients.normWeight = zeros(a.normWeight);
+  if (a.gate)
+    gradients.gate = zeros(a.gate);
+  if (a.bias && a.bias.element != Element::Bool)
+    gradients.bias = zeros(a.bias);
+  RowBackward rows(a, dOut, gradients);
+  for (int64_t b = 0; b < a.q1.sizes[0]; ++b)
+    for (int64_t group = 0; group < a.q2.sizes[1]; ++group)
+      for (int64_t i = 0; i < a.q1.sizes[2]; ++i)
+        rows.run(b, group, i);
+  return gradients;
+}

@@ -1,0 +1,104 @@
+//===- Rows.cpp - rows of maps, in f64 ------------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+using namespace mlir::diffattn::reference;
+
+static constexpr double kInf = std::numeric_limits<double>::infinity();
+
+double mlir::diffattn::reference::sigmoid(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+
+void mlir::diffattn::reference::readRow(const View &view, int64_t b,
+                                        int64_t head, int64_t i,
+                                        std::vector<double> &row) {
+  const int64_t bytes = byteSize(view.element);
+  const char *from =
+      static_cast<const char *>(view.data) +
+      (b * view.strides[0] + head * view.strides[1] + i * view.strides[2]) *
+          bytes;
+  row.resize(view.sizes[3]);
+  for (double &element : row) {
+    element = load(view.element, from);
+    from += view.strides[3] * bytes;
+  }
+}
+
+MapRow mlir::diffattn::reference::mapRow(const AttentionArguments &a,
+                                         const View &q, const View &k,
+                                         int64_t b, int64_t head,
+                                         int64_t keyHead, int64_t i,
+                                         const std::vector<bool> &visible,
+                                         const std::vector<double> &bias) {
+  int64_t tk = k.sizes[2], d = q.sizes[3];
+  MapRow row;
+  row.weights.assign(tk, 0.0);
+  row.scores = row.weights;
+  std::vector<double> query, key;
+  readRow(q, b, head, i, query);
+  double max = -kInf;
+  for (int64_t j = 0; j < tk; ++j) {
+    if (!visible[j])
+      continue;
+    readRow(k, b, keyHead, j, key);
+    double dot = 0.0, magnitude = 0.0;
+    for (int64_t x = 0; x < d; ++x) {
+      double product = query[x] * key[x];
+      dot += product;
+      magnitude += std::fabs(product);
+    }
+    double score = a.scale * dot;
+    row.scoreMagnitude =
+        std::max(row.scoreMagnitude, std::fabs(a.scale) * magnitude);
+    if (a.softcap)
+      score = *a.softcap * std::tanh(score / *a.softcap);
+    row.scores[j] = score;
+    row.weights[j] = score + bias[j];
+    // A NaN stays the maximum, so that it reaches the whole row.
+    if (!std::isnan(max) && !(row.weights[j] <= max))
+      max = row.weights[j];
+  }
+  double sum = 0.0;
+  for (int64_t j = 0; j < tk; ++j) {
+    if (!visible[j])
+      continue;
+    row.weights[j] =
+        row.weights[j] == -kInf ? 0.0 : std::exp(row.weights[j] - max);
+    sum += row.weights[j];
+  }
+  // A row that sees no key is a row of zeros.
+  if (sum != 0.0)
+    for (double &weight : row.weights)
+      weight /= sum;
+  return row;
+}
+
+double mlir::diffattn::reference::lambdaAt(const AttentionArguments &a,
+                                           int64_t b, int64_t s, int64_t group,
+                                           int64_t i) {
+  double lambda;
+  if (a.lambda.rank() == 0)
+    lambda = a.lambda.at({});
+  else if (a.lambda.rank() == 1)
+    lambda = a.lambda.at({s});
+  else
+    lambda =
+        a.lambda.at({b, i, a.lambda.sizes[2] == a.q1.sizes[1] ? s : group});
+  return a.lambdaSigmoid ? sigmoid(lambda) : lambda;
+}
+
+double mlir::diffattn::reference::rootMeanSquare(const double *x, int64_t n) {
+  double sum = 0.0;
+  for (int64_t c = 0; c < n; ++c)
+    sum += x[c] * x[c];
+  return std::sqrt(sum / static_cast<double>(n));
+}

@@ -1,0 +1,47 @@
+//===- Rows.h - rows of maps, in f64 ----------------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What attention and its gradients share, one row of one map at a time.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_TESTING_REFERENCE_ROWS_H
+#define DIFFATTN_LIB_TESTING_REFERENCE_ROWS_H
+
+#include "DiffAttn/Testing/Reference/Attention.h"
+
+namespace mlir::diffattn::reference {
+
+/// One row of one map.
+struct MapRow {
+  std::vector<double> weights; ///< the softmax; 0 where the key is not seen
+  std::vector<double> scores;  ///< after softcap, before the bias
+  double scoreMagnitude = 0.0;
+};
+
+/// The row of query `i` of `head` over the keys of `keyHead`; `visible` and
+/// `bias` have an element for each key.
+MapRow mapRow(const AttentionArguments &arguments, const View &q, const View &k,
+              int64_t b, int64_t head, int64_t keyHead, int64_t i,
+              const std::vector<bool> &visible,
+              const std::vector<double> &bias);
+
+/// The elements of the last axis at [b, head, i].
+void readRow(const View &view, int64_t b, int64_t head, int64_t i,
+             std::vector<double> &row);
+
+/// act(lambda) of query `i` of signal head `s`, of noise head `group`.
+double lambdaAt(const AttentionArguments &arguments, int64_t b, int64_t s,
+                int64_t group, int64_t i);
+
+double sigmoid(double x);
+
+/// The root of the mean of `n` squares.
+double rootMeanSquare(const double *x, int64_t n);
+
+} // namespace mlir::diffattn::reference
+
+#endif // DIFFATTN_LIB_TESTING_REFERENCE_ROWS_H
