@@ -399,8 +399,8 @@ SmallVector<SizeRelation> diffattn::getDynamicSizeRelations(Operation *op) {
   SmallVector<SizeRelation> open;
   // The op has been verified: all that is static holds.
   llvm::TypeSwitch<Operation *>(op)
-      .Case<AttentionOp, OnlineAttentionOp, MergeOp, FinalizeOp, GatedGemmOp,
-            GemmOp, QuantizedGemmOp>(
+      .Case<AttentionOp, AttentionBackwardOp, OnlineAttentionOp, MergeOp,
+            FinalizeOp, GatedGemmOp, GemmOp, QuantizedGemmOp>(
           [&](auto typed) { (void)verifyRules(typed, {op, &open}); });
   return open;
 }
