@@ -117,12 +117,13 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
     if (value)
       return rules.error() << "expected one sequence for each batch, without "
                            << name << ", but got it";
-  // attention_backward_c1, attention_backward_c27
+  // attention_backward_c27, before anything looks at a destination
+  if (op.getGradients().empty())
+    return rules.error() << "expected a destination, but got none";
+  // attention_backward_c1
   if (failed(verifyDestinationForm(
           cast<DestinationStyleOpInterface>(op.getOperation()))))
     return failure();
-  if (op.getGradients().empty())
-    return rules.error() << "expected a destination, but got none";
   // attention_backward_c24, attention_backward_c25
   if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
     return failure();

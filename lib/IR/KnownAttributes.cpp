@@ -41,7 +41,8 @@ static SmallVector<StringRef> getOwnNames(ArrayRef<StringRef> attributes) {
       attributes, [](StringRef name) { return name != kSegmentSizesName; }));
 }
 
-// attention_c21, attention_backward_c21, online_attention_c17, merge_c6, finalize_c12, layer_weight_c4
+// attention_c21, attention_backward_c21, online_attention_c17, merge_c6,
+// finalize_c12, layer_weight_c4
 LogicalResult mlir::diffattn::verifyKnownAttributes(Operation *op) {
   for (NamedAttribute attribute : op->getDiscardableAttrs()) {
     StringRef name = attribute.getName();

@@ -344,10 +344,10 @@ func.func @attention_backward_c19(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x1
 // -----
 
 func.func @attention_backward_c20(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %lambda: tensor<f32>, %d_v: tensor<2x2x6x32xf32>) {
-  // expected-error @below {{'diffattn.attention_backward' op OUTexpected scale to be finite, but got +Inf}}
+  // expected-error @below {{'diffattn.attention_backward' op expected out_scale to be finite, but got NaN}}
   %r = diffattn.attention_backward ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
          d_out(%d_out : tensor<2x4x8x32xf32>) lambda(%lambda : tensor<f32>)
-         outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {out_scale = 0x7FC00000 : f32}
+         outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {scale = 1.0 : f32, out_scale = 0x7FC00000 : f32}
          -> tensor<2x2x6x32xf32>
   return
 }
@@ -366,7 +366,7 @@ func.func @attention_backward_c21(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x1
 // -----
 
 func.func @attention_backward_c21_integral(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %lambda: tensor<f32>, %d_v: tensor<2x2x6x32xf32>) {
-  // expected-error @below {{'diffattn.attention_backward' op expected a known attribute, but got 'integral'; did you mean 'lambda_act'?}}
+  // expected-error @below {{'diffattn.attention_backward' op expected a known attribute, but got 'integral'; did you mean 'is_causal'?}}
   %r = diffattn.attention_backward ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
          d_out(%d_out : tensor<2x4x8x32xf32>) lambda(%lambda : tensor<f32>)
          outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {scale = 1.0 : f32, integral}

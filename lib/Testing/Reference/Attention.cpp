@@ -16,8 +16,6 @@
 
 using namespace mlir::diffattn::reference;
 
-static constexpr double kInf = std::numeric_limits<double>::infinity();
-
 static std::string shapeOf(const View &view) {
   std::string text = "[";
   for (int64_t axis = 0; axis < view.rank(); ++axis)

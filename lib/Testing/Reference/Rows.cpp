@@ -8,11 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 using namespace mlir::diffattn::reference;
-
-static constexpr double kInf = std::numeric_limits<double>::infinity();
 
 double mlir::diffattn::reference::sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));

@@ -13,7 +13,11 @@
 
 #include "DiffAttn/Testing/Reference/Attention.h"
 
+#include <limits>
+
 namespace mlir::diffattn::reference {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
 
 /// One row of one map.
 struct MapRow {

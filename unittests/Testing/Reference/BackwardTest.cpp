@@ -15,15 +15,11 @@
 
 #include "gtest/gtest.h"
 
-#include <limits>
 #include <random>
 
 using namespace fixtures;
 
 namespace {
-constexpr double kInf = std::numeric_limits<double>::infinity(),
-                 kNaN = std::numeric_limits<double>::quiet_NaN();
-
 double weightedSum(const std::vector<double> &output, const View &dOut) {
   double sum = 0.0;
   for (size_t i = 0; i < output.size(); ++i)

@@ -17,10 +17,13 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <limits>
 
 namespace fixtures {
 using namespace mlir::diffattn::reference;
 
+constexpr double kInf = std::numeric_limits<double>::infinity(),
+                 kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kTagQ = 0.1, kTagK = 0.2, kTagV = 0.3, kTagNorm = 0.8,
                  kTagLambda = 0.5, kTagGate = 0.6;
 

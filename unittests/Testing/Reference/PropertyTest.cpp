@@ -14,8 +14,6 @@
 using namespace fixtures;
 
 namespace {
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 void expectNear(const std::vector<double> &a, const std::vector<double> &b,
                 double tolerance) {
