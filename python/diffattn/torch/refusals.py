@@ -1,5 +1,5 @@
-"""Ops that torch-mlir lowers, but to other numbers than PyTorch's, or at which it ends the process or does not come back: they stay PyTorch.
-What it does not lower at all it says itself."""
+"""Ops that stay PyTorch: those that torch-mlir lowers to other numbers than PyTorch's, or at which it ends the process or does not come back,
+which are listed here, and those that it does not lower at all, by the table that scripts/lowered_ops.py has written (lowered_ops.json)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _is_wrong(node) -> bool:
     if node.target in _ALWAYS:
         return True
     if node.target in _POWERS:  # of integers
-        return not tensors[0].dtype.is_floating_point
+        base = node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else tensors[0]
+        return not (base.dtype.is_floating_point and tensors[0].dtype.is_floating_point)
     if node.target is aten.arange.start_step:  # in 8 bits
         return tensors[0].dtype == torch.uint8
     if node.target in _OF_AXES:  # of one number
