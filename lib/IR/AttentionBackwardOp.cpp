@@ -40,7 +40,7 @@ SmallVector<AttentionBackwardOp::Gradient> AttentionBackwardOp::getGradients() {
   return gradients;
 }
 
-/// What a destination needs of the operand that it is the gradient of.
+/// Checks one gradient's destination against the operand that it is of.
 static LogicalResult verifyGradient(ShapeRules rules,
                                     AttentionBackwardOp::Gradient gradient) {
   const StringRef of = gradient.name.drop_front(2);
@@ -70,11 +70,9 @@ static LogicalResult verifyGradient(ShapeRules rules,
   return success();
 }
 
-/// lse1, lse2, x and o2: what comes with what, and their sizes.
-static LogicalResult
-verifySaved(AttentionBackwardOp op, ShapeRules rules, NamedOperand q1,
-            NamedOperand q2,
-            function_ref<LogicalResult(NamedOperand)> verifyOutputShape) {
+/// Checks lse1, lse2, x and o2: which come together, and their sizes.
+static LogicalResult verifySaved(AttentionBackwardOp op, ShapeRules rules,
+                                 const MapInputs &inputs) {
   // attention_backward_c31
   if (!op.getLse1() != !op.getLse2())
     return rules.error() << "expected lse1 and lse2 together, but got "
@@ -82,8 +80,8 @@ verifySaved(AttentionBackwardOp op, ShapeRules rules, NamedOperand q1,
   const int64_t heads = AttentionOp::headAxis(op.getQLayout()),
                 length = AttentionOp::lengthAxis(op.getQLayout());
   for (auto [lse, queries] :
-       {std::pair(NamedOperand{"lse1", op.getLse1()}, q1),
-        std::pair(NamedOperand{"lse2", op.getLse2()}, q2)}) {
+       {std::pair(NamedOperand{"lse1", op.getLse1()}, inputs.q1),
+        std::pair(NamedOperand{"lse2", op.getLse2()}, inputs.q2)}) {
     if (!lse.value)
       continue;
     if (failed(verifyRank(rules, lse, 3)) ||
@@ -97,13 +95,15 @@ verifySaved(AttentionBackwardOp op, ShapeRules rules, NamedOperand q1,
   if (op.getX() && !hasNorm && !op.getGate())
     return rules.error()
            << "expected no x without a norm or a gate, but got one";
-  if (op.getX() && failed(verifyOutputShape({"x", op.getX()})))
+  if (op.getX() && failed(verifyOutputShape(rules, inputs, op.getOLayout(),
+                                            {"x", op.getX()})))
     return failure();
   // attention_backward_c33
   if (op.getO2() && !op.getX() && (hasNorm || op.getGate()))
     return rules.error() << "expected o2 with x, or without a norm and a gate, "
                             "but got it alone";
-  if (op.getO2() && failed(verifyOutputShape({"o2", op.getO2()})))
+  if (op.getO2() && failed(verifyOutputShape(rules, inputs, op.getOLayout(),
+                                             {"o2", op.getO2()})))
     return failure();
   return success();
 }
@@ -127,63 +127,13 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
   // attention_backward_c24, attention_backward_c25
   if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
     return failure();
-  NamedOperand q1{"q1", op.getQ1()}, v{"v", op.getV()},
-      out{"d_out", op.getDOut()};
-  MapInputs inputs{
-      q1, {"k1", op.getK1()}, {"q2", op.getQ2()}, {"k2", op.getK2()},
-      v,  op.getQLayout(),    op.getKLayout(),    op.getVLayout()};
-  // attention_backward_c2
-  if (failed(verifySameElementType(rules,
-                                   {q1, inputs.k1, inputs.q2, inputs.k2, v})))
-    return failure();
-  Type element = q1.type().getElementType(), got = out.type().getElementType();
-  if (got != element && !got.isF32())
-    return rules.error() << "expected element type of d_out to be that of q1, "
-                         << element << (element.isF32() ? "" : ", or 'f32'")
-                         << ", but got " << got;
-  // attention_backward_c3 to attention_backward_c9
-  if (failed(verifyRank(rules, out, 4)) ||
-      failed(verifyMapInputs(rules, inputs)))
-    return failure();
-  // attention_backward_c10
-  auto verifyOutputShape = [&](NamedOperand operand) -> LogicalResult {
-    if (failed(verifyRank(rules, operand, 4)) ||
-        failed(verifySame(rules, "batches", q1, 0, operand, 0)) ||
-        failed(verifySame(rules, "heads", q1,
-                          AttentionOp::headAxis(op.getQLayout()), operand,
-                          AttentionOp::headAxis(op.getOLayout()))) ||
-        failed(verifySame(rules, "lengths", q1,
-                          AttentionOp::lengthAxis(op.getQLayout()), operand,
-                          AttentionOp::lengthAxis(op.getOLayout()))))
-      return failure();
-    return verifySame(rules, "widths", v, 3, operand, 3);
-  };
-  if (failed(verifyOutputShape(out)))
-    return failure();
-  // attention_backward_c11
-  if (failed(verifyLambda(rules, {"lambda", op.getLambda()}, q1, 0,
-                          AttentionOp::lengthAxis(op.getQLayout()),
-                          {q1, AttentionOp::headAxis(op.getQLayout())},
-                          {inputs.q2, AttentionOp::headAxis(op.getQLayout())})))
-    return failure();
-  // attention_backward_c12, attention_backward_c15, attention_backward_c22,
+  MapInputs inputs{{"q1", op.getQ1()}, {"k1", op.getK1()}, {"q2", op.getQ2()},
+                   {"k2", op.getK2()}, {"v", op.getV()},   op.getQLayout(),
+                   op.getKLayout(),    op.getVLayout()};
+  // attention_backward_c2 to attention_backward_c20, attention_backward_c22,
   // attention_backward_c23
-  if (failed(verifyMaskOperands(rules, inputs, [&](MaskOperand operand) {
-        return op.findMaskOperand(operand);
-      })))
-    return failure();
-  // attention_backward_c13, attention_backward_c14
-  if (failed(verifyNormWeight(rules, {"norm_weight", op.getNormWeight()},
-                              op.getNorm(), v)) ||
-      (op.getGate() && failed(verifyOutputShape({"gate", op.getGate()}))))
-    return failure();
-  // attention_backward_c16 to attention_backward_c20
-  if (failed(verifyScale(rules, op.getScale())) ||
-      failed(verifyWindow(rules, op.getWindow())) ||
-      failed(
-          verifyNumber(rules, "softcap", op.getSoftcap(), Least::AboveZero)) ||
-      failed(verifyNumber(rules, "norm_eps", op.getNormEps(), Least::Zero)) ||
-      failed(verifyNumber(rules, "out_scale", op.getOutScale())))
+  if (failed(
+          verifyAttentionOperands(op, rules, inputs, {"d_out", op.getDOut()})))
     return failure();
   for (AttentionBackwardOp::Gradient gradient : op.getGradients())
     if (failed(verifyGradient(rules, gradient)))
@@ -192,7 +142,7 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
   if (op.getDK2() && op.getK1() == op.getK2())
     return rules.error() << "expected no d_k2 where k2 is k1, whose d_k1 is "
                             "the gradient of both, but got one";
-  return verifySaved(op, rules, q1, inputs.q2, verifyOutputShape);
+  return verifySaved(op, rules, inputs);
 }
 
 LogicalResult AttentionBackwardOp::verify() {

@@ -122,68 +122,14 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   // attention_c33, attention_c34
   if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
     return failure();
-  NamedOperand init{"init", op.getInit()}, q1{"q1", op.getQ1()},
-      v{"v", op.getV()};
-  MapInputs inputs{
-      q1, {"k1", op.getK1()}, {"q2", op.getQ2()}, {"k2", op.getK2()},
-      v,  op.getQLayout(),    op.getKLayout(),    op.getVLayout()};
+  MapInputs inputs{{"q1", op.getQ1()}, {"k1", op.getK1()}, {"q2", op.getQ2()},
+                   {"k2", op.getK2()}, {"v", op.getV()},   op.getQLayout(),
+                   op.getKLayout(),    op.getVLayout()};
   inputs.isPaged = op.isPaged();
   inputs.isPacked = op.isPacked();
-  // attention_c2
-  if (failed(verifySameElementType(rules,
-                                   {q1, inputs.k1, inputs.q2, inputs.k2, v})))
-    return failure();
-  Type element = q1.type().getElementType(),
-       result = init.type().getElementType();
-  if (result != element && !result.isF32())
-    return rules.error() << "expected element type of init to be that of q1, "
-                         << element << (element.isF32() ? "" : ", or 'f32'")
-                         << ", but got " << result;
-  // attention_c3 to attention_c9
-  if (failed(verifyRank(rules, init, 4)) ||
-      failed(verifyMapInputs(rules, inputs)))
-    return failure();
-  // attention_c10
-  auto verifyResultShape = [&](NamedOperand operand) -> LogicalResult {
-    int64_t qt = AttentionOp::lengthAxis(op.getQLayout()),
-            ot = AttentionOp::lengthAxis(op.getOLayout());
-    if (failed(verifyRank(rules, operand, 4)) ||
-        failed(verifySame(rules, "batches", q1, 0, operand, 0)) ||
-        failed(verifySame(rules, "heads", q1,
-                          AttentionOp::headAxis(op.getQLayout()), operand,
-                          AttentionOp::headAxis(op.getOLayout()))) ||
-        failed(verifySame(rules, "lengths", q1, qt, operand, ot)) ||
-        failed(verifySame(rules, "widths", v, 3, operand, 3)))
-      return failure();
-    return success();
-  };
-  if (failed(verifyResultShape(init)))
-    return failure();
-  // attention_c11
-  if (failed(verifyLambda(rules, {"lambda", op.getLambda()}, q1, 0,
-                          AttentionOp::lengthAxis(op.getQLayout()),
-                          {q1, AttentionOp::headAxis(op.getQLayout())},
-                          {inputs.q2, AttentionOp::headAxis(op.getQLayout())})))
-    return failure();
-  // attention_c12, attention_c15
-  if (failed(verifyMaskOperands(rules, inputs, [&](MaskOperand operand) {
-        return op.findMaskOperand(operand);
-      })))
-    return failure();
-  // attention_c13
-  if (failed(verifyNormWeight(rules, {"norm_weight", op.getNormWeight()},
-                              op.getNorm(), v)))
-    return failure();
-  // attention_c14
-  if (op.getGate() && failed(verifyResultShape({"gate", op.getGate()})))
-    return failure();
-  // attention_c16 to attention_c20
-  if (failed(verifyScale(rules, op.getScale())) ||
-      failed(verifyWindow(rules, op.getWindow())) ||
-      failed(
-          verifyNumber(rules, "softcap", op.getSoftcap(), Least::AboveZero)) ||
-      failed(verifyNumber(rules, "norm_eps", op.getNormEps(), Least::Zero)) ||
-      failed(verifyNumber(rules, "out_scale", op.getOutScale())) ||
+  // attention_c2 to attention_c20
+  if (failed(
+          verifyAttentionOperands(op, rules, inputs, {"init", op.getInit()})) ||
       failed(verifyIntegral(op, rules, inputs)) ||
       failed(verifySizeBounds(op, rules, inputs)))
     return failure();

@@ -210,6 +210,20 @@ LogicalResult diffattn::verifyDestinations(ShapeRules rules, StringRef what,
                        << got;
 }
 
+LogicalResult diffattn::verifyOutputShape(ShapeRules rules, const MapInputs &in,
+                                          Layout layout, NamedOperand operand) {
+  if (failed(verifyRank(rules, operand, 4)) ||
+      failed(verifySame(rules, "batches", in.q1, 0, operand, 0)) ||
+      failed(verifySame(rules, "heads", in.q1,
+                        AttentionOp::headAxis(in.qLayout), operand,
+                        AttentionOp::headAxis(layout))) ||
+      failed(verifySame(rules, "lengths", in.q1,
+                        AttentionOp::lengthAxis(in.qLayout), operand,
+                        AttentionOp::lengthAxis(layout))))
+    return failure();
+  return verifySame(rules, "widths", in.v, 3, operand, 3);
+}
+
 LogicalResult diffattn::verifyMapInputs(ShapeRules rules, const MapInputs &in) {
   int64_t qh = AttentionOp::headAxis(in.qLayout),
           qt = AttentionOp::lengthAxis(in.qLayout);

@@ -152,6 +152,52 @@ LogicalResult verifyNumber(ShapeRules rules, StringRef name,
 /// `scale` is finite and not above kMaxScale in magnitude.
 LogicalResult verifyScale(ShapeRules rules, const APFloat &scale);
 
+/// `operand` has the batches, heads and length of q1 and the width of v, in
+/// `layout`: the shape of attention's output.
+LogicalResult verifyOutputShape(ShapeRules rules, const MapInputs &inputs,
+                                Layout layout, NamedOperand operand);
+
+/// The rules that attention and its backward pass share, c2 to c20 of both:
+/// `output` is what has the output's shape, and element type or f32.
+template <typename OpTy>
+LogicalResult verifyAttentionOperands(OpTy op, ShapeRules rules,
+                                      const MapInputs &inputs,
+                                      NamedOperand output) {
+  if (failed(verifySameElementType(
+          rules, {inputs.q1, inputs.k1, inputs.q2, inputs.k2, inputs.v})))
+    return failure();
+  const Type element = inputs.q1.type().getElementType(),
+             got = output.type().getElementType();
+  if (got != element && !got.isF32())
+    return rules.error() << "expected element type of " << output.name
+                         << " to be that of q1, " << element
+                         << (element.isF32() ? "" : ", or 'f32'")
+                         << ", but got " << got;
+  const int64_t heads = AttentionOp::headAxis(inputs.qLayout);
+  if (failed(verifyRank(rules, output, 4)) ||
+      failed(verifyMapInputs(rules, inputs)) ||
+      failed(verifyOutputShape(rules, inputs, op.getOLayout(), output)) ||
+      failed(verifyLambda(rules, {"lambda", op.getLambda()}, inputs.q1, 0,
+                          AttentionOp::lengthAxis(inputs.qLayout),
+                          {inputs.q1, heads}, {inputs.q2, heads})) ||
+      failed(verifyMaskOperands(
+          rules, inputs,
+          [&](MaskOperand operand) { return op.findMaskOperand(operand); })) ||
+      failed(verifyNormWeight(rules, {"norm_weight", op.getNormWeight()},
+                              op.getNorm(), inputs.v)))
+    return failure();
+  if (op.getGate() && failed(verifyOutputShape(rules, inputs, op.getOLayout(),
+                                               {"gate", op.getGate()})))
+    return failure();
+  return success(succeeded(verifyScale(rules, op.getScale())) &&
+                 succeeded(verifyWindow(rules, op.getWindow())) &&
+                 succeeded(verifyNumber(rules, "softcap", op.getSoftcap(),
+                                        Least::AboveZero)) &&
+                 succeeded(verifyNumber(rules, "norm_eps", op.getNormEps(),
+                                        Least::Zero)) &&
+                 succeeded(verifyNumber(rules, "out_scale", op.getOutScale())));
+}
+
 /// Reads of inputs and writes of inits of a memref form; `readsInits` where the
 /// op updates what is there.
 void addMemRefEffects(

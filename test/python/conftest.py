@@ -26,24 +26,15 @@ LONGEST = ["test_docs.py", "test_gpu_check.py", "test_attention_extremes.py", "t
            "test_torch_attention.py", "test_attention_exact.py", "test_attack.py", "test_onnx_models.py", "test_wheel_binary.py"]
 
 
-#: Of a test with more cases than so many the quick suite runs a third of the others; but all of what documents say.
-MANY = 12
-DOCUMENTS = {"test_docs.py", "test_source_rules.py", "test_spec.py"}
-
-
 def thin_out(items):
-    """What of `items` the quick suite runs, and what only the long one does: of tests marked `sampled`, and of those with many cases, a draw
-    from a fixed seed."""
+    """What of `items` the quick suite runs, and what only the long one does: of tests marked `sampled` a draw from a fixed seed."""
     cases = {}
     for item in items:
-        marker = item.get_closest_marker("sampled")
-        cases.setdefault((item.path, getattr(item, "originalname", item.name), marker.args[0] if marker else 1), []).append(item)
+        if marker := item.get_closest_marker("sampled"):
+            cases.setdefault((item.path, item.originalname, marker.args[0]), []).append(item)
     left = set()
     for (path, name, every), of_test in cases.items():
-        count = -(-len(of_test) // every)
-        if count > MANY and path.name not in DOCUMENTS:
-            count = MANY + (count - MANY) // 3
-        drawn = random.Random(f"{path.name} {name}").sample(range(len(of_test)), count)
+        drawn = random.Random(f"{path.name} {name}").sample(range(len(of_test)), -(-len(of_test) // every))
         left.update(item for number, item in enumerate(of_test) if number not in drawn)
     return [item for item in items if item not in left], [item for item in items if item in left]
 

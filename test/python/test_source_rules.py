@@ -60,6 +60,16 @@ def unread_lists(root, names):
     return [name for name in names if name != "CMakeLists.txt" and not adds(pathlib.Path(name).parent)]
 
 
+def test_workarounds_are_there(root):
+    """The first column of the table names modules of python/diffattn/torch and their functions."""
+    folder = root / "python/diffattn/torch"
+    rows = re.findall(r"^\| (`[^|]*) \|", (folder / "WORKAROUNDS.md").read_text(), re.M)
+    names = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    assert len(names) > 40
+    for module, _, function in (name.partition(".") for name in names):
+        assert f"def {function}(" in (folder / f"{module}.py").read_text() or not function, f"{module}.{function}"
+
+
 def test_every_cmake_list_is_read(root):
     assert unread_lists(root, tracked(root, "lib/**/CMakeLists.txt", "lib/CMakeLists.txt", "include/**/CMakeLists.txt", "tools/**/CMakeLists.txt",
                                       "unittests/CMakeLists.txt", "test/CMakeLists.txt")) == []

@@ -9,7 +9,7 @@ from torch import nn
 
 import diffattn
 from diffattn import errors
-from diffattn.torch import reports
+from diffattn.torch import program, refusals, reports
 from diffattn.torch.partition import PartitionedProgram
 
 pytestmark = pytest.mark.oracle
@@ -72,6 +72,25 @@ def test_a_part_before_and_one_behind():
     assert line.startswith(f"{__file__}:") and line.endswith(": aten.lgamma.default")
     with pytest.raises(errors.CompileError, match=r"test_torch_partition\.py:\d+: expected ops that torch-mlir lowers .* but got aten\.lgamma\.default"):
         diffattn.compile(Of(lambda m, x: foreign(m.first(x))), (X,), whole=True)
+
+
+def test_what_the_table_knows_is_not_tried(monkeypatch):
+    lowered, lower = [], program.lower
+    monkeypatch.setattr(program, "lower", lambda module, *args: lowered.append(module) or lower(module, *args))
+    for known, tries in ((True, 2), (False, 3)):  # the two parts; or the whole graph before them
+        monkeypatch.setattr(refusals, "is_lowered", lambda node, known=known: not known or node.target is not torch.ops.aten.lgamma.default)
+        lowered.clear()
+        with torch.no_grad(), pytest.warns(RuntimeWarning, match="aten.lgamma.default"):
+            diffattn.compile(Of(lambda m, x: m.second(foreign(m.first(x)))), (X,), cache=False)
+        assert len(lowered) == tries
+
+
+def test_the_table():
+    """By names that PyTorch has, and what it says of some that are sure."""
+    table = refusals._lowered()
+    assert len(table) > 250 and all(len(row) == 3 and set(row[0].split()) <= set(refusals._NAMES.values()) for row in table.values())
+    for name, is_there in (("aten.add.Tensor", True), ("aten.lgamma.default", False), ("aten.linalg_qr.default", False), ("aten._softmax.default", True)):
+        assert ("f32" in table[name][1].split()) == is_there and "f32" in table[name][0].split()
 
 
 def test_parts_that_do_not_wait_for_one_another_are_one():

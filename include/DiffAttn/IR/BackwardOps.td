@@ -101,7 +101,7 @@ def DiffAttn_AttentionBackwardOp : DiffAttn_MapsOp<"attention_backward", []> {
       ::llvm::StringRef name;
       ::mlir::OpOperand *destination, *operand;
     };
-    /// Those of all destinations, in the order of the results.
+    /// The gradients that are wanted, in the order of the results.
     ::llvm::SmallVector<Gradient> getGradients();
 
     /// All destinations, d_q1 to d_gate.

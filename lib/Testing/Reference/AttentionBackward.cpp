@@ -29,7 +29,8 @@ struct Dot {
   double value = 0.0, magnitude = 0.0;
 };
 
-/// What is made for one query, and added to all gradients.
+/// The backward pass of one query at a time, whose terms are added to all
+/// gradients.
 class RowBackward {
 public:
   RowBackward(const AttentionArguments &arguments, const View &dOut,

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What attention and its gradients share, one row of one map at a time.
+// Rows of maps, one at a time, for attention and for its gradients.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_TESTING_REFERENCE_ROWS_H

@@ -43,7 +43,7 @@ def _extreme(builder: Builder) -> bool:
     return builder.finish("Where", builder.op("IsNaN", most), of_nan, builder.op(builder.node.op_type, x, **along))
 
 
-#: Of floats.
+#: Decompositions by op, of operands that are floats.
 _NAN = {"ArgMax": _extreme, "ArgMin": _extreme, "Clip": _keeping_nan, "Equal": _equal, "Max": _of_several, "Min": _of_several, "Sign": _keeping_nan}
 
 

@@ -35,7 +35,7 @@ def upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
         made = onnx.version_converter.convert_version(proto, OPSET)
     except (onnx.version_converter.ConvertError, RuntimeError) as error:
         raise Refused(f"expected a model that onnx converts from opset {version} to {OPSET}, but got: {said(error)}") from None
-    # What it inferred on its way has names of sizes that are not the model's.
+    # The converter infers sizes under names of its own: the model's take their place.
     del made.graph.value_info[:], made.graph.output[:]
     made.graph.value_info.extend(proto.graph.value_info)
     made.graph.output.extend(proto.graph.output)

@@ -116,7 +116,7 @@ class _Cutter:
         for number in views:
             self._leave_view(self._output.args[0][number - len(changed)])
 
-    # What the graph gives and changes, which its output lists: first the outputs, then the new contents of inputs.
+    # The output node lists the outputs first, then the new contents of inputs.
 
     @property
     def _outputs(self) -> list:
@@ -162,7 +162,7 @@ class _Cutter:
                     made = self._graph.call_function(node.target, (inner, *node.args[1:]), node.kwargs)
                 made.meta = {"val": value, "stack_trace": node.meta.get("stack_trace")}
                 return made
-            # What an op in place became, which changed what its first operand shows.
+            # An op in place became this one: it changes the elements that its first operand shows.
             shown = inner.meta["val"]
             is_same = all(isinstance(one, torch.Tensor) for one in (value, shown)) and value.dtype == shown.dtype
             return inner if is_same and list(map(str, value.shape)) == list(map(str, shown.shape)) else None

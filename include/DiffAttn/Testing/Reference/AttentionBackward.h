@@ -29,7 +29,7 @@ struct Gradient {
 
 struct AttentionGradients {
   Gradient q1, k1, q2, k2, v, lambda, normWeight, gate;
-  /// Of a bias of floats.
+  /// Empty for a boolean bias too.
   Gradient bias;
 };
 
