@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "ShapeChecks.h"
 
+#include "DiffAttn/IR/ScheduleCases.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -142,6 +144,8 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
   if (op.getDK2() && op.getK1() == op.getK2())
     return rules.error() << "expected no d_k2 where k2 is k1, whose d_k1 is "
                             "the gradient of both, but got one";
+  if (op.getSchedulesAttr() && failed(verifySchedules(op)))
+    return failure();
   return verifySaved(op, rules, inputs);
 }
 

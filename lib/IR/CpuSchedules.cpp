@@ -146,6 +146,39 @@ LogicalResult CpuPrefillAttr::verify(EmitError emitError, StringRef isa,
 }
 
 //===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+ScheduleTarget CpuBackwardAttr::getTarget() const {
+  return ScheduleTarget::CPU;
+}
+bool CpuBackwardAttr::computesGradients() const { return true; }
+
+CpuPrefillAttr CpuBackwardAttr::getPhases() const {
+  return CpuPrefillAttr::get(
+      getContext(), getIsa(), getLanes(), getQBlockSize(), getQkTile(),
+      getPvTile(), getKvBlockSize(), getTwoPassKeys(), CpuProduct::F32);
+}
+
+LogicalResult CpuBackwardAttr::verify(EmitError emitError, StringRef isa,
+                                      int64_t lanes, int64_t qBlockSize,
+                                      DenseI64ArrayAttr qkTile,
+                                      DenseI64ArrayAttr pvTile,
+                                      int64_t kvBlockSize, int64_t twoPassKeys,
+                                      int64_t qSliceSize) {
+  // cpu_backward_c1
+  if (failed(CpuPrefillAttr::verify(emitError, isa, lanes, qBlockSize, qkTile,
+                                    pvTile, kvBlockSize, twoPassKeys,
+                                    CpuProduct::F32)))
+    return failure();
+  if (qSliceSize <= 0 || qSliceSize % qBlockSize) // cpu_backward_c2
+    return emitError() << "expected q_slice_size to be a positive multiple of "
+                          "q_block_size, but got "
+                       << qSliceSize;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
 // Few queries
 //===----------------------------------------------------------------------===//
 

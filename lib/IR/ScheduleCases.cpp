@@ -73,6 +73,11 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
     if (!schedule)
       return op.emitOpError()
              << "expected schedules to hold schedules, but got " << entry;
+    // attention_c36
+    if (schedule.computesGradients())
+      return op.emitOpError() << "expected schedules of attention, not of its "
+                                 "gradients, but got "
+                              << entry;
     // attention_c25
     if (op.getIntegral() && schedule.getTarget() != ScheduleTarget::Any)
       return op.emitOpError()
@@ -93,6 +98,36 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
       taken.push_back(schedule.getTarget());
   }
   return success();
+}
+
+// attention_backward_c34
+LogicalResult diffattn::verifySchedules(AttentionBackwardOp op) {
+  SmallVector<ScheduleTarget> taken;
+  for (Attribute entry : op.getSchedulesAttr()) {
+    auto schedule = dyn_cast<ScheduleAttrInterface>(entry);
+    if (!schedule ||
+        !(schedule.computesGradients() || isa<LinalgAttr>(schedule)))
+      return op.emitOpError() << "expected schedules to hold #diffattn.linalg "
+                                 "or schedules of gradients, but got "
+                              << entry;
+    if (llvm::is_contained(taken, ScheduleTarget::Any) ||
+        llvm::is_contained(taken, schedule.getTarget()))
+      return op.emitOpError()
+             << "expected no schedule behind one for every call, but got "
+             << entry;
+    taken.push_back(schedule.getTarget());
+  }
+  return success();
+}
+
+ScheduleAttrInterface diffattn::findSchedule(AttentionBackwardOp op,
+                                             ScheduleTarget target) {
+  if (ArrayAttr schedules = op.getSchedulesAttr())
+    for (auto schedule : schedules.getAsRange<ScheduleAttrInterface>())
+      if (llvm::is_contained({ScheduleTarget::Any, target},
+                             schedule.getTarget()))
+        return schedule;
+  return {};
 }
 
 /// Operands of these widths are never copied by 16 bytes.
@@ -240,10 +275,20 @@ LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
   return success();
 }
 
-void diffattn::appendSchedules(AttentionOp op, ArrayRef<Attribute> schedules) {
+template <typename Op>
+static void append(Op op, ArrayRef<Attribute> schedules) {
   SmallVector<Attribute> all;
   if (ArrayAttr before = op.getSchedulesAttr())
     llvm::append_range(all, before);
   llvm::append_range(all, schedules);
   op.setSchedulesAttr(ArrayAttr::get(op.getContext(), all));
+}
+
+void diffattn::appendSchedules(AttentionOp op, ArrayRef<Attribute> schedules) {
+  append(op, schedules);
+}
+
+void diffattn::appendSchedules(AttentionBackwardOp op,
+                               ArrayRef<Attribute> schedules) {
+  append(op, schedules);
 }

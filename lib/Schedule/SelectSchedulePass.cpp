@@ -45,26 +45,59 @@ struct SelectSchedulePass final
                             "code is made for " + target->name.str());
     getOperation()->walk([&](AttentionOp op) {
       if (!takeEveryCall(getScheduleCases(op, ScheduleTarget::CPU)))
-        select(op, *target);
+        select(op, *target, whyNoKernel(op), "attention");
+    });
+    getOperation()->walk([&](AttentionBackwardOp op) {
+      if (!findSchedule(op, ScheduleTarget::CPU))
+        select(op, *target, whyNoKernel(op), "the gradient of attention");
     });
   }
 
-  void select(AttentionOp op, const CpuTarget &target) {
-    std::string reason =
-        linalg ? "the linalg path was asked for" : whyNoKernel(op);
+  /// Gives `op` schedules, or none of kernels for `reason`, if it is not empty.
+  template <typename Op>
+  void select(Op op, const CpuTarget &target, std::string reason,
+              StringRef what) {
+    if (linalg)
+      reason = "the linalg path was asked for";
     if (!reason.empty()) {
       remark::missed(op.getLoc(), kRemark)
           << remark::reason("{0}", reason)
-          << remark::metric("Summary", "attention runs as loops over maps in "
-                                       "memory, not as one kernel");
+          << remark::metric("Summary", what.str() +
+                                           " runs as loops over maps in "
+                                           "memory, not as one kernel");
       appendSchedules(op, LinalgAttr::get(&getContext()));
       return;
     }
+    SmallVector<Attribute> schedules =
+        getSchedules(op, getShape(op), target);
+    appendSchedules(op, schedules);
+    remark::passed(op.getLoc(), kRemark)
+        << remark::metric("Schedules", Builder(op).getArrayAttr(schedules))
+        << remark::metric("Summary", what.str() + " is one kernel");
+  }
+
+  static SmallVector<Attribute> getSchedules(AttentionOp,
+                                             const AttentionShape &shape,
+                                             const CpuTarget &target) {
+    return selectCpuSchedules(shape, target);
+  }
+  static SmallVector<Attribute> getSchedules(AttentionBackwardOp,
+                                             const AttentionShape &shape,
+                                             const CpuTarget &target) {
+    return {selectCpuBackward(shape, target)};
+  }
+
+  static AttentionShape getShape(DifferentialMapsOpInterface op) {
     AttentionShape shape;
-    auto q1 = cast<ShapedType>(op.getQ1().getType());
+    auto sizeOf = [&](Value operand, Layout layout) {
+      return op.getShaped(operand).getDimSize(
+          DifferentialMapsOpInterface::lengthAxis(layout));
+    };
     shape.elementType = commonElementType(op);
-    shape.queries = q1.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
-    shape.keys = op.getKeyCount();
+    shape.queries = sizeOf(op.getQ1(), op.getQLayout());
+    auto attention = dyn_cast<AttentionOp>(op.getOperation());
+    shape.keys = attention ? attention.getKeyCount()
+                           : sizeOf(op.getK1(), op.getKLayout());
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
     shape.scale = op.getScale().convertToFloat();
@@ -73,27 +106,31 @@ struct SelectSchedulePass final
         std::min({op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()});
     if (!ShapedType::isDynamic(heads) && keyHeads > 0)
       shape.group = heads / keyHeads;
-    SmallVector<Attribute> schedules = selectCpuSchedules(shape, target);
-    appendSchedules(op, schedules);
-    remark::passed(op.getLoc(), kRemark)
-        << remark::metric("Schedules", Builder(op).getArrayAttr(schedules))
-        << remark::metric("Summary", "attention is one kernel");
+    return shape;
   }
 
   /// The element type of all large operands, or f32 where they differ: it
   /// decides the arithmetic.
-  static Type commonElementType(AttentionOp op) {
+  static Type commonElementType(DifferentialMapsOpInterface op) {
     Type type = getElementTypeOrSelf(op.getQ1().getType());
     for (Value operand : {op.getK1(), op.getQ2(), op.getK2(), op.getV()})
       if (getElementTypeOrSelf(operand.getType()) != type)
-        return Float32Type::get(op.getContext());
+        return Float32Type::get(op->getContext());
     return type;
   }
 
-  /// Why no kernel takes `op`; empty if it can.
+  /// Why no kernel takes `op`; empty if one can.
   static std::string whyNoKernel(AttentionOp op) {
     if (op.getIntegral())
       return "no kernel computes integral attention";
+    return whyNoKernel(cast<DifferentialMapsOpInterface>(op.getOperation()));
+  }
+  static std::string whyNoKernel(AttentionBackwardOp op) {
+    if (op.getDBias())
+      return "no kernel computes the gradient of a bias";
+    return whyNoKernel(cast<DifferentialMapsOpInterface>(op.getOperation()));
+  }
+  static std::string whyNoKernel(DifferentialMapsOpInterface op) {
     for (int64_t size : {op.getHeadDim(), op.getValueDim()})
       if (!ShapedType::isDynamic(size) && size > kMaxHeadDim)
         return "a head of " + std::to_string(size) + " is above " +

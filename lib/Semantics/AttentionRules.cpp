@@ -42,7 +42,8 @@ ScoreRules mlir::diffattn::getScoreRules(DifferentialMapsOpInterface op) {
   return rules;
 }
 
-EpilogueRules mlir::diffattn::getEpilogueRules(HeadEpilogueOpInterface op) {
+template <typename Op>
+static EpilogueRules readEpilogueRules(Op op) {
   EpilogueRules rules;
   rules.lambdaSigmoid = op.getLambdaAct() == Activation::Sigmoid;
   rules.rmsNorm = op.getNorm() == Norm::RMS;
@@ -50,6 +51,14 @@ EpilogueRules mlir::diffattn::getEpilogueRules(HeadEpilogueOpInterface op) {
   rules.epsOutside = op.getNormEpsMode() == EpsMode::Outside;
   rules.outScale = op.getOutScale().convertToFloat();
   return rules;
+}
+
+EpilogueRules mlir::diffattn::getEpilogueRules(HeadEpilogueOpInterface op) {
+  return readEpilogueRules(op);
+}
+
+EpilogueRules mlir::diffattn::getEpilogueRules(AttentionBackwardOp op) {
+  return readEpilogueRules(op);
 }
 
 /// `roles`: what the axes of the operand count.
@@ -88,13 +97,15 @@ static OperandView getView(OpOperand &operand, ArrayRef<AxisRole> roles) {
   return view;
 }
 
-/// Null for an operand that is absent.
-template <typename Interface>
-static OperandView getView(Interface op, MutableOperandRange optional) {
-  if (optional.empty())
-    return {};
-  OpOperand &operand = optional[0];
+template <typename Op>
+static OperandView getView(Op op, OpOperand &operand) {
   return getView(operand, op.getAxisRoles(operand.getOperandNumber()));
+}
+
+/// Null for an operand that is absent.
+template <typename Op>
+static OperandView getView(Op op, MutableOperandRange optional) {
+  return optional.empty() ? OperandView() : getView(op, optional[0]);
 }
 
 static void readMaps(DifferentialMapsOpInterface op,
@@ -112,18 +123,36 @@ static void readMaps(DifferentialMapsOpInterface op,
   operands.blockTable = getView(op, op.getBlockTableMutable());
 }
 
-static void readEnd(HeadEpilogueOpInterface op, AttentionOperands &operands) {
+template <typename Op>
+static void readEnd(Op op, AttentionOperands &operands) {
   operands.lambda = getView(op, op.getLambdaMutable());
   operands.normWeight = getView(op, op.getNormWeightMutable());
   operands.gate = getView(op, op.getGateMutable());
-  operands.output = getView(op, op.getInitMutable());
 }
 
 AttentionOperands mlir::diffattn::getAttentionOperands(Operation *op) {
   AttentionOperands operands;
   if (auto maps = dyn_cast<DifferentialMapsOpInterface>(op))
     readMaps(maps, operands);
-  if (auto end = dyn_cast<HeadEpilogueOpInterface>(op))
+  if (auto end = dyn_cast<HeadEpilogueOpInterface>(op)) {
     readEnd(end, operands);
+    operands.output = getView(end, end.getInitMutable());
+  }
+  return operands;
+}
+
+BackwardOperands mlir::diffattn::getBackwardOperands(AttentionBackwardOp op) {
+  BackwardOperands operands;
+  readMaps(cast<DifferentialMapsOpInterface>(op.getOperation()), operands);
+  readEnd(op, operands);
+  operands.dOut = getView(op, op.getDOutMutable());
+  operands.dQ1 = getView(op, op.getDQ1Mutable());
+  operands.dK1 = getView(op, op.getDK1Mutable());
+  operands.dQ2 = getView(op, op.getDQ2Mutable());
+  operands.dK2 = getView(op, op.getDK2Mutable());
+  operands.dV = getView(op, op.getDVMutable());
+  operands.dLambda = getView(op, op.getDLambdaMutable());
+  operands.dNormWeight = getView(op, op.getDNormWeightMutable());
+  operands.dGate = getView(op, op.getDGateMutable());
   return operands;
 }

@@ -69,7 +69,8 @@ def DiffAttn_AttentionBackwardOp : DiffAttn_MapsOp<"attention_backward", []> {
          Optional<DiffAttn_Data>:$d_bias, Optional<DiffAttn_Data>:$d_norm_weight,
          Optional<DiffAttn_Data>:$d_gate),
     scoreAttributes, DiffAttn_EpilogueAttributes.arguments, inputLayouts,
-    (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout));
+    (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
+         OptionalAttr<ArrayAttr>:$schedules));
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = mapClause # [{
     `d_out` `(` $d_out `:` type($d_out) `)`

@@ -91,6 +91,46 @@ def DiffAttn_CpuPrefillAttr : DiffAttn_Schedule<"CpuPrefill", "cpu_prefill"> {
   }];
 }
 
+def DiffAttn_CpuBackwardAttr : DiffAttn_Schedule<"CpuBackward", "cpu_backward",
+    ["getTarget", "computesGradients"]> {
+  let summary = "a CPU kernel for the gradients of attention";
+  let description = [{
+    A work item takes the queries of a slice, block by block, of the heads that share heads of
+    keys, values and noise. Maps and their gradients stay in scratch, as lanes of queries.
+
+    - `isa`, `lanes`, `q_block_size`, `qk_tile`, `pv_tile`, `kv_block_size`: as in
+      `#diffattn.cpu_prefill`, with `pv_tile` for all products but those of scores; where a product
+      contracts queries, its tile's queries are keys;
+    - `two_pass_keys`: up to this many keys the maps of a block of queries are kept; with more, they
+      are made again, by KV blocks, when all maxima and sums are known;
+    - `q_slice_size`: the least number of queries of a slice, a multiple of `q_block_size`. There are
+      at most eight slices, whose gradients of keys and values are added in their order. Slices
+      are work items of their own where there are few others, with the same results.
+
+    Example:
+
+    ```mlir
+    #diffattn.cpu_backward<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4],
+        pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1056>
+    ```
+  }];
+  let parameters = (ins
+    StringRefParameter<>:$isa,
+    "int64_t":$lanes,
+    "int64_t":$q_block_size,
+    "::mlir::DenseI64ArrayAttr":$qk_tile,
+    "::mlir::DenseI64ArrayAttr":$pv_tile,
+    "int64_t":$kv_block_size,
+    "int64_t":$two_pass_keys,
+    "int64_t":$q_slice_size);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// The schedule of the phases that the kernel shares with the forward one.
+    ::mlir::diffattn::CpuPrefillAttr getPhases() const;
+  }];
+}
+
 def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
   let summary = "a CPU kernel for few queries, keys split over threads";
   let description = [{

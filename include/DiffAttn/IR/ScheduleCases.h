@@ -44,9 +44,15 @@ LogicalResult verifyScheduleCases(AttentionOp op, ArrayRef<ScheduleCase> cases);
 
 /// The rules of the list itself, whatever the op's types are.
 LogicalResult verifySchedules(AttentionOp op);
+LogicalResult verifySchedules(AttentionBackwardOp op);
+
+/// The schedule of gradients that every call takes on `target`; null: none.
+ScheduleAttrInterface findSchedule(AttentionBackwardOp op,
+                                   ScheduleTarget target);
 
 /// Appends `schedules` to the list of `op`.
 void appendSchedules(AttentionOp op, ArrayRef<Attribute> schedules);
+void appendSchedules(AttentionBackwardOp op, ArrayRef<Attribute> schedules);
 
 } // namespace mlir::diffattn
 

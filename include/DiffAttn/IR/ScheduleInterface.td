@@ -29,6 +29,11 @@ def DiffAttn_ScheduleAttrInterface : AttrInterface<"ScheduleAttrInterface"> {
       The most queries that a kernel of the family computes, if there is such a limit.
     }], "::std::optional<int64_t>", "getMostQueries", (ins), [{}], [{
       return std::nullopt;
+    }]>,
+    InterfaceMethod<[{
+      Whether the family computes gradients, those of `attention_backward`.
+    }], "bool", "computesGradients", (ins), [{}], [{
+      return false;
     }]>
   ];
 }

@@ -34,6 +34,9 @@ struct CpuMicroKernel {
   RegisterTile qk, pv;
   int64_t kvBlockSize;
   int64_t qBlockSize = 48;
+  /// Of gradients, which are made in f32: a multiple of the keys of both tiles,
+  /// so that none are left over. 0 where products are not of f32.
+  int64_t backwardKvBlockSize = 0;
 
   bool takes(const AttentionShape &shape, const CpuTarget &target) const;
 };
@@ -43,12 +46,15 @@ ArrayRef<CpuMicroKernel> getCpuMicroKernels();
 const CpuMicroKernel &selectCpuMicroKernel(const AttentionShape &shape,
                                            const CpuTarget &target);
 
-/// The kernel for blocks of queries (CpuPrefillSchedule.cpp), and that for few
-/// (CpuSplitKVSchedule.cpp).
+/// The kernel for blocks of queries (CpuPrefillSchedule.cpp), that for few
+/// (CpuSplitKVSchedule.cpp), and that for gradients (CpuBackwardSchedule.cpp).
 CpuPrefillAttr selectCpuPrefill(const AttentionShape &shape,
                                 const CpuTarget &target);
 CpuSplitKVAttr selectCpuSplitKV(const AttentionShape &shape,
                                 const CpuTarget &target);
+
+CpuBackwardAttr selectCpuBackward(const AttentionShape &shape,
+                                  const CpuTarget &target);
 
 /// With at most so many queries, keys are split over threads. Where the number
 /// of queries is not known, only if there are more keys than this: few keys are

@@ -46,6 +46,7 @@ struct EpilogueRules {
 
 ScoreRules getScoreRules(DifferentialMapsOpInterface op);
 EpilogueRules getEpilogueRules(HeadEpilogueOpInterface op);
+EpilogueRules getEpilogueRules(AttentionBackwardOp op);
 
 /// An operand, null where it is absent, and which of its axes count batches,
 /// heads, rows and columns; -1: it does not vary with them. Rows are queries,
@@ -79,6 +80,15 @@ struct AttentionOperands {
 /// Operands of `op`: those of the maps if it has DifferentialMapsOpInterface,
 /// those of the end if it has HeadEpilogueOpInterface. Others are null.
 AttentionOperands getAttentionOperands(Operation *op);
+
+/// The operands of `attention_backward`: those of attention, whose `output` is
+/// null, the gradient of the output, and the destinations of gradients but that
+/// of a bias; null where absent.
+struct BackwardOperands : AttentionOperands {
+  OperandView dOut, dQ1, dK1, dQ2, dK2, dV, dLambda, dNormWeight, dGate;
+};
+
+BackwardOperands getBackwardOperands(AttentionBackwardOp op);
 
 } // namespace mlir::diffattn
 

@@ -64,6 +64,8 @@ struct AttentionSpec {
   SpecSize lambdaHeads;
   ScoreRules scores;
   EpilogueRules epilogue;
+  /// Whether the softcap's derivatives are kept beside the scores.
+  bool keepsSoftcapSlopes = false;
   /// Addresses and dynamic sizes in the context.
   int64_t slots = 0;
 

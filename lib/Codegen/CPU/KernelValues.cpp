@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "KernelValues.h"
 
+#include "RowColumns.h"
+
 #include "DiffAttn/Semantics/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -315,7 +317,6 @@ void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
   KernelBuilder &b = v.b;
   const AttentionSpec &spec = v.spec;
   Value columns = v.size(spec.valueDim);
-  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
 
   Value factor;
   if (spec.epilogue.rmsNorm) {
@@ -344,46 +345,25 @@ void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
   Value weight =
       spec.normWeight.present() ? v.address(spec.normWeight) : Value();
 
-  // One vector of columns from `c`; of the last, `count` are valid.
-  auto finish = [&](Value c, Value mask, Value count) {
-    auto read = [&](const SpecOperand &operand, Value base) {
-      if (operand.hasUnitColumns())
-        return b.loadWide(base, operand.element, c, mask);
-      Value stride = v.stride(operand, 3);
-      return b.loadStrided(base, operand.element, b.mul(c, stride), stride,
-                           count);
-    };
-    PolynomialMath lanes(b, b.vector);
-    Value outScale;
-    if (spec.epilogue.outScale != 1.0f)
-      outScale = b.splat(spec.epilogue.outScale);
-    auto readWeight = [&] { return read(spec.normWeight, weight); };
-    auto readGate = [&] { return read(spec.gate, gate); };
-    RowEnd end{factor, outScale, nullptr, nullptr};
-    if (weight)
-      end.normWeight = readWeight;
-    if (gate)
-      end.gate = readGate;
-    Value y = emitRowEnd(lanes, b.load(b.vector, x, c), end);
-    if (spec.output.hasUnitColumns())
-      b.storeNarrow(y, out, spec.output.element, c, mask);
-    else
-      b.store(y, x, c);
-  };
-  b.loop(b.index(0), whole, b.lanes,
-         [&](Value c) { finish(c, Value(), b.index(b.lanes)); });
-  if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes) {
-    Value rest = b.sub(columns, whole);
-    b.ifThen(b.less(b.index(0), rest),
-             [&] { finish(whole, b.firstLanes(rest), rest); });
-  }
-  if (spec.output.hasUnitColumns())
-    return;
-  Value stride = v.stride(spec.output, 3);
-  b.loop(columns, [&](Value c) {
-    b.storeNarrow(b.load(b.f32, x, c), out, spec.output.element,
-                  b.mul(c, stride));
-  });
+  storeColumns(v, spec.output, out, cutColumns(b, spec.valueDim, columns), x,
+               [&](const ColumnVector &c) {
+                 PolynomialMath lanes(b, b.vector);
+                 Value outScale;
+                 if (spec.epilogue.outScale != 1.0f)
+                   outScale = b.splat(spec.epilogue.outScale);
+                 auto readWeight = [&] {
+                   return loadColumns(v, spec.normWeight, weight, c);
+                 };
+                 auto readGate = [&] {
+                   return loadColumns(v, spec.gate, gate, c);
+                 };
+                 RowEnd end{factor, outScale, nullptr, nullptr};
+                 if (weight)
+                   end.normWeight = readWeight;
+                 if (gate)
+                   end.gate = readGate;
+                 return emitRowEnd(lanes, b.load(b.vector, x, c.first), end);
+               });
 }
 
 CallSizes

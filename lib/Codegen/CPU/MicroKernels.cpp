@@ -68,16 +68,16 @@ unrolledLoop(KernelBuilder &b, Value lower, Value upper, int64_t unroll,
   });
 }
 
-LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
-                                                 ModuleOp module,
-                                                 CpuPrefillAttr schedule,
-                                                 int64_t vectors,
-                                                 const ProductAtom &atom) {
+LLVM::LLVMFuncOp
+mlir::diffattn::getScoresKernel(KernelBuilder &b, ModuleOp module,
+                                CpuPrefillAttr schedule, int64_t vectors,
+                                const ProductAtom &atom, bool keepsMaximum) {
   int64_t height = scoreTileHeight(schedule, vectors),
           unroll = getUnroll(schedule.getQk(), vectors);
   std::string name = b.kernelName(
       "scores_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
-      atom.suffix + "_r" + Twine(schedule.getQBlockSize()));
+      atom.suffix + "_r" + Twine(schedule.getQBlockSize()) +
+      (keepsMaximum ? "" : "_raw"));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, i, p, i, i, p, p}, [&](ValueRange args) {
@@ -127,14 +127,18 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
                 });
           Value out = b.at(scores, b.f32, b.mul(key, schedule.getQBlockSize()));
           for (int64_t v = 0; v < vectors; ++v) {
-            Value maximum = b.load(b.vector, maxima, b.index(v * b.lanes));
+            Value lane = b.index(v * b.lanes), maximum;
+            if (keepsMaximum)
+              maximum = b.load(b.vector, maxima, lane);
             for (int64_t j = 0; j < height; ++j) {
               Value score = accumulators[j * vectors + v];
               b.store(score, out,
                       b.index(j * schedule.getQBlockSize() + v * b.lanes));
-              maximum = emitMaximum(b, maximum, score);
+              if (keepsMaximum)
+                maximum = emitMaximum(b, maximum, score);
             }
-            b.store(maximum, maxima, b.index(v * b.lanes));
+            if (keepsMaximum)
+              b.store(maximum, maxima, lane);
           }
         });
       });
@@ -216,17 +220,29 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
       });
 }
 
-LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
-                                                  ModuleOp module,
-                                                  CpuPrefillAttr schedule,
-                                                  int64_t vectors, bool masked,
-                                                  const ProductAtom &atom) {
+/// sums += scalar * values, or as they are where `careful` meets a scalar of 0.
+static void addProducts(KernelBuilder &b, const ProductAtom &atom, Value scalar,
+                        ArrayRef<Value> values, MutableArrayRef<Value> sums,
+                        bool careful) {
+  Value counts;
+  if (careful)
+    counts =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, scalar, b.zero());
+  for (auto [value, sum] : llvm::zip_equal(values, sums)) {
+    Value next = atom.multiplyAdd(b, scalar, value, sum);
+    sum = careful ? b.select(counts, next, sum) : next;
+  }
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(
+    KernelBuilder &b, ModuleOp module, CpuPrefillAttr schedule, int64_t vectors,
+    bool masked, const ProductAtom &atom, bool careful) {
   int64_t height = productTileHeight(schedule, vectors),
           unroll = getUnroll(schedule.getPv(), vectors);
-  std::string name =
-      b.kernelName("product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
-                   Twine(unroll) + (masked ? "_masked" : "") + atom.suffix +
-                   "_r" + Twine(schedule.getQBlockSize()));
+  std::string name = b.kernelName(
+      "product_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
+      (masked ? "_masked" : "") + (careful ? "_careful" : "") + atom.suffix +
+      "_r" + Twine(schedule.getQBlockSize()));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, p, i, p, i, i, i, i, i, i, i, i}, [&](ValueRange args) {
@@ -262,9 +278,10 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                   for (int64_t r = 0; r < height; ++r) {
                     Value scalar =
                         b.splat(atom.loadScalar(b, lanes, b.add(scalars, r)));
-                    for (int64_t v = 0; v < vectors; ++v)
-                      next[r * vectors + v] = atom.multiplyAdd(
-                          b, scalar, value[v], next[r * vectors + v]);
+                    addProducts(
+                        b, atom, scalar, value,
+                        MutableArrayRef(next).slice(r * vectors, vectors),
+                        careful);
                   }
                   return next;
                 });
@@ -273,6 +290,64 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                 b.addTo(tile, b.add(b.mul(outStride, r), v * b.lanes),
                         accumulators[r * vectors + v]);
           });
+        });
+      });
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getLaneProductKernel(KernelBuilder &b,
+                                                      ModuleOp module,
+                                                      CpuPrefillAttr schedule,
+                                                      int64_t vectors,
+                                                      bool careful) {
+  const int64_t height = productTileHeight(schedule, vectors),
+                unroll = getUnroll(schedule.getPv(), vectors),
+                lanes = schedule.getQBlockSize();
+  std::string name = b.kernelName(
+      "lane_product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
+      Twine(unroll) + (careful ? "_careful" : "") + "_r" + Twine(lanes));
+  Type p = b.pointer, i = b.i64;
+  return b.getOrEmitFunction(
+      module, name, {p, p, i, p, i, i, i, i}, [&](ValueRange args) {
+        Value coefficients = args[0], values = args[1], valueStride = args[2],
+              out = args[3], outStride = args[4], rows = args[5],
+              columns = args[6], n = args[7];
+        // A tile of `keys` keys from `key` on.
+        auto multiply = [&](Value key, Value column, int64_t keys) {
+          Value panel = b.at(values, b.f32, column),
+                scalars = b.at(coefficients, b.f32, b.mul(key, lanes)),
+                tile = b.at(out, b.f32, b.add(b.mul(key, outStride), column));
+          SmallVector<Value> sums;
+          for (int64_t k = 0; k < keys; ++k)
+            for (int64_t v = 0; v < vectors; ++v)
+              sums.push_back(b.load(b.vector, tile,
+                                    b.add(b.mul(outStride, k), v * b.lanes)));
+          sums = unrolledLoop(
+              b, b.index(0), rows, unroll, sums,
+              [&](Value lane, ArrayRef<Value> carried) {
+                SmallVector<Value> next(carried), row;
+                Value at = b.mul(lane, valueStride);
+                for (int64_t v = 0; v < vectors; ++v)
+                  row.push_back(
+                      b.load(b.vector, panel, b.add(at, v * b.lanes)));
+                for (int64_t k = 0; k < keys; ++k) {
+                  Value scalar = b.load(b.f32, scalars, b.add(lane, k * lanes));
+                  addProducts(b, getFmaF32(), b.splat(scalar), row,
+                              MutableArrayRef(next).slice(k * vectors, vectors),
+                              careful);
+                }
+                return next;
+              });
+          for (int64_t k = 0; k < keys; ++k)
+            for (int64_t v = 0; v < vectors; ++v)
+              b.store(sums[k * vectors + v], tile,
+                      b.add(b.mul(outStride, k), v * b.lanes));
+        };
+        Value whole = b.mul(b.div(n, height), height);
+        b.loop(b.index(0), columns, vectors * b.lanes, [&](Value column) {
+          b.loop(b.index(0), whole, height,
+                 [&](Value key) { multiply(key, column, height); });
+          // Behind the last key lies what is not the kernel's.
+          b.loop(whole, n, 1, [&](Value key) { multiply(key, column, 1); });
         });
       });
 }

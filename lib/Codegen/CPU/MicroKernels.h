@@ -27,13 +27,15 @@ int64_t scorePlanePadding(CpuPrefillAttr schedule);
 
 /// Transposed scores of `n` keys against `vectors` vectors of queries:
 ///   scores[key][lane] = sum over c < d of keys[key][c] * queries[c][lane],
-/// with the running maximum of each lane in `maxima`. Rows of both panels are
+/// with the running maximum of each lane in `maxima`, which is not touched
+/// unless the kernel `keepsMaximum`. Rows of both panels are
 /// `q_block_size` apart. Keys have f32 or bf16 columns side by side; queries
 /// in pairs are [ceil(d / 2)][lane], an odd last one paired with 0.
 ///   (keys: ptr, keyStride, queries: ptr, d, n, scores: ptr, maxima: ptr)
 LLVM::LLVMFuncOp getScoresKernel(KernelBuilder &b, ModuleOp module,
                                  CpuPrefillAttr schedule, int64_t vectors,
-                                 const ProductAtom &atom);
+                                 const ProductAtom &atom,
+                                 bool keepsMaximum = true);
 
 /// scores[key][lane] becomes 2^(factor * (score - maximum[lane])) in place, and
 /// its sum over `n` keys is added to `sums`. With `hasMasked`, -inf becomes 0
@@ -56,12 +58,22 @@ LLVM::LLVMFuncOp getCombineKernel(KernelBuilder &b, ModuleOp module,
 /// when it is less than one vector). Row `r` takes the keys from `low + r *
 /// lowSlope` to `high + r * highSlope`, of those in [0, n), in steps of whole
 /// tiles: the keys of a tile's rows are united. In pairs, p and values are
-/// [ceil(n / 2)][...].
+/// [ceil(n / 2)][...]. With `careful`, a p of 0 adds nothing, whatever it is
+/// multiplied with; numbers that are finite give the same bits either way.
 ///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rows, columns, n,
 ///    low, lowSlope, high, highSlope)
 LLVM::LLVMFuncOp getProductKernel(KernelBuilder &b, ModuleOp module,
                                   CpuPrefillAttr schedule, int64_t vectors,
-                                  bool masked, const ProductAtom &atom);
+                                  bool masked, const ProductAtom &atom,
+                                  bool careful = false);
+
+/// The product that contracts queries: out[key][c] += sum over lanes < rows of
+/// p[key][lane] * values[lane][c], for `n` keys and `columns` columns, a
+/// multiple of the tile's width. Numbers are f32; `careful` as above.
+///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rows, columns, n)
+LLVM::LLVMFuncOp getLaneProductKernel(KernelBuilder &b, ModuleOp module,
+                                      CpuPrefillAttr schedule, int64_t vectors,
+                                      bool careful);
 
 } // namespace mlir::diffattn
 

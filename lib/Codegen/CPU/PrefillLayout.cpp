@@ -93,6 +93,16 @@ static Value getPlaneKeys(KernelBuilder &b, const AttentionSpec &spec,
   return b.add(keys, scorePlanePadding(schedule));
 }
 
+Value mlir::diffattn::getPlaneSize(KernelBuilder &b, const AttentionSpec &spec,
+                                   Value keys) {
+  Value planeKeys = getPlaneKeys(b, spec, keys);
+  // By tiles, exponentials are two in the place of an f32.
+  if (spec.getAtom().usesTiles)
+    planeKeys = b.ceilDiv(planeKeys, 2);
+  return b.add(b.mul(planeKeys, spec.prefill.getQBlockSize()),
+               getOverrun(spec));
+}
+
 ScoreParts mlir::diffattn::takeScoreParts(ScratchParts &parts,
                                           const AttentionSpec &spec,
                                           Value keys) {
@@ -108,16 +118,16 @@ ScoreParts mlir::diffattn::takeScoreParts(ScratchParts &parts,
       part = parts.take(b.index(2 * rows));
   if (spec.scores.hasTileMasks() || spec.bias().present())
     s.relations = parts.take(kvBlocks);
-  Value planeKeys = getPlaneKeys(b, spec, keys);
-  // Scores come in whole tiles, and exponentials two in the place of an f32.
-  if (spec.getAtom().usesTiles) {
+  // Scores come in whole tiles.
+  if (spec.getAtom().usesTiles)
     s.rawScores = parts.take(b.index(kvBlockSize * rows));
-    planeKeys = b.ceilDiv(planeKeys, 2);
-  }
+  Value plane = getPlaneSize(b, spec, keys);
   for (int map : {0, 1}) {
     if (getKeyPaths(spec).shared)
       s.history[map] = parts.take(b.mul(kvBlocks, rows));
-    s.scores[map] = parts.take(b.add(b.mul(planeKeys, rows), getOverrun(spec)));
+    s.scores[map] = parts.take(plane);
+    if (spec.keepsSoftcapSlopes && spec.scores.softcap)
+      s.slopes[map] = parts.take(plane);
   }
   return s;
 }

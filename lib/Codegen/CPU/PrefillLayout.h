@@ -90,10 +90,15 @@ struct ScoreParts {
   Value history[2];
   /// [key][lane]
   Value scores[2];
+  /// [key][lane] the derivative of the softcap; null where it is not kept.
+  Value slopes[2];
 };
 
 ScoreParts takeScoreParts(ScratchParts &parts, const AttentionSpec &spec,
                           Value keys);
+
+/// f32 of a plane of scores: [key][lane] of as many keys as stay in scratch.
+Value getPlaneSize(KernelBuilder &b, const AttentionSpec &spec, Value keys);
 
 /// The scratch of `PrefillScoring`.
 struct ScoringLayout : LaneParts, KeyParts, ScoreParts {};

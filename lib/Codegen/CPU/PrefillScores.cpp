@@ -35,31 +35,39 @@ MapScores PrefillScoring::getMapScores(const ScoringLayout &s, int map,
   // A KV block begins with a pair: with a multiple of a tile's keys.
   if (atom.usesTiles)
     position = b.div(position, 2);
-  Value weights =
-      b.at(s.scores[map], b.f32, b.mul(position, schedule.getQBlockSize()));
-  return {map, atom.usesTiles ? s.rawScores : weights, weights};
+  Value offset = b.mul(position, schedule.getQBlockSize());
+  Value weights = b.at(s.scores[map], b.f32, offset);
+  Value slopes = s.slopes[map] ? b.at(s.slopes[map], b.f32, offset) : Value();
+  return {map, atom.usesTiles ? s.rawScores : weights, weights, slopes};
+}
+
+Value PrefillScoring::makeScores(const PrefillItem &item,
+                                 const ScoringLayout &s, const KeyHeads &heads,
+                                 const KvBlock &kvBlock,
+                                 const MapScores &place) {
+  Value edited = kvBlock.partial ? kvBlock.partial : b.boolean(false);
+  if (spec.editsEveryScore())
+    edited = b.boolean(true);
+  forEachVector(item, [&](Value lane) {
+    b.store(b.load(b.vector, s.maxima[place.map], lane), s.newMaxima, lane);
+  });
+  Value base = getKeyBase(item, s, place.map, heads.base[place.map], kvBlock);
+  scoreKeys(item, s, kvBlock, base, place);
+  if (spec.editsEveryScore())
+    editScores(item, s, kvBlock, place);
+  else if (spec.hasPartialTiles())
+    b.ifThen(edited, [&] { editScores(item, s, kvBlock, place); });
+  return edited;
 }
 
 void PrefillScoring::scoreKvBlock(const PrefillItem &item,
                                   const ScoringLayout &s, const KeyHeads &heads,
                                   const KeyPartition &keys, Value number) {
   KvBlock kvBlock = getKvBlock(s, keys, number);
-  Value never = b.boolean(false);
-  Value edited = kvBlock.partial ? kvBlock.partial : never;
-  if (spec.editsEveryScore())
-    edited = b.boolean(true);
   Value position = getPosition(item, keys, kvBlock);
   for (int map : {0, 1}) {
     MapScores place = getMapScores(s, map, position);
-    forEachVector(item, [&](Value lane) {
-      b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
-    });
-    Value base = getKeyBase(item, s, map, heads.base[map], kvBlock);
-    scoreKeys(item, s, kvBlock, base, place);
-    if (spec.editsEveryScore())
-      editScores(item, s, kvBlock, place);
-    else if (spec.hasPartialTiles())
-      b.ifThen(edited, [&] { editScores(item, s, kvBlock, place); });
+    Value edited = makeScores(item, s, heads, kvBlock, place);
     exponentiate(item, s, kvBlock.n, place, edited);
     if (s.history[map])
       forEachVector(item, [&](Value lane) {
@@ -68,6 +76,19 @@ void PrefillScoring::scoreKvBlock(const PrefillItem &item,
                      b.mul(number, schedule.getQBlockSize())),
                 lane);
       });
+  }
+}
+
+void PrefillScoring::rescoreKvBlock(const PrefillItem &item,
+                                    const ScoringLayout &s,
+                                    const KeyHeads &heads,
+                                    const KeyPartition &keys, Value number) {
+  KvBlock kvBlock = getKvBlock(s, keys, number);
+  Value position = getPosition(item, keys, kvBlock);
+  for (int map : {0, 1}) {
+    MapScores place = getMapScores(s, map, position);
+    Value edited = makeScores(item, s, heads, kvBlock, place);
+    takePowers(item, s, kvBlock.n, place, edited);
   }
 }
 
@@ -171,6 +192,11 @@ void PrefillScoring::editScores(const PrefillItem &item, const ScoringLayout &s,
     auto edit = [&](Value key, ValueRange maximum) {
       Value position = b.add(b.mul(key, schedule.getQBlockSize()), lane);
       Value score = transformScore(b.load(b.vector, place.scores, position));
+      if (place.slopes) {
+        Value capped = b.mulf(score, b.splat(1.0f / *spec.scores.softcap));
+        b.store(b.subf(b.splat(1.0f), b.mulf(capped, capped)), place.slopes,
+                position);
+      }
       masks.loadLanes = [&](MaskOperand operand) {
         return loadMaskLanes(item, s, operand, b.add(kvBlock.first, key), lane,
                              position);
@@ -247,6 +273,11 @@ void PrefillScoring::exponentiate(const PrefillItem &item,
                                   const ScoringLayout &s, Value n,
                                   const MapScores &place, Value edited) {
   moveSums(item, s, place.map);
+  takePowers(item, s, n, place, edited);
+}
+
+void PrefillScoring::takePowers(const PrefillItem &item, const ScoringLayout &s,
+                                Value n, const MapScores &place, Value edited) {
   auto run = [&](bool masked) { callExponentials(item, s, n, place, masked); };
   if (spec.editsEveryScore())
     run(/*masked=*/true);

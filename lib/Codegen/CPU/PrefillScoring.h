@@ -14,8 +14,8 @@
 #define DIFFATTN_LIB_CODEGEN_CPU_PREFILLSCORING_H
 
 #include "BiasScan.h"
-#include "MicroKernels.h"
 #include "PrefillLayout.h"
+#include "RegisterProducts.h"
 
 #include "DiffAttn/Semantics/Activations.h"
 
@@ -30,16 +30,11 @@ struct KeyPartition {
 };
 
 /// Scores of one map and KV block, [key][lane], and where their exponentials
-/// go: to the same place but by tiles.
+/// go: to the same place but by tiles. `slopes`: those of the softcap, where
+/// they are kept.
 struct MapScores {
   int map;
-  Value scores, weights;
-};
-
-/// Row r of the block takes keys from low + r * lowSlope up to high + r *
-/// highSlope, of those of a KV block.
-struct RowRange {
-  Value low, lowSlope, high, highSlope;
+  Value scores, weights, slopes;
 };
 
 /// Emits phases of scoring. Each reads the item and its scratch, which stay as
@@ -74,6 +69,19 @@ public:
   void scoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
                     const KeyHeads &heads, const KeyPartition &keys,
                     Value number);
+  /// Stores exponentials of both maps relative to maxima that are final. Adds
+  /// them to the sums, which are not asked for again.
+  void rescoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
+                      const KeyHeads &heads, const KeyPartition &keys,
+                      Value number);
+  /// Where a KV block's scores begin, counted in keys.
+  Value getPosition(const PrefillItem &item, const KeyPartition &keys,
+                    const KvBlock &kvBlock);
+  /// Row `kvBlock.first` of the keys, as the product reads it, and the stride
+  /// of rows.
+  std::pair<Value, Value> getKeyRows(const PrefillItem &item,
+                                     const ScoringLayout &s, int map,
+                                     Value base, const KvBlock &kvBlock);
   /// The place of map `map` for the KV block that begins with key `position` of
   /// those in scratch.
   MapScores getMapScores(const ScoringLayout &s, int map, Value position);
@@ -89,6 +97,9 @@ public:
   /// to the sums. `edited`, i1: whether some scores are hidden.
   void exponentiate(const PrefillItem &item, const ScoringLayout &s, Value n,
                     const MapScores &place, Value edited);
+  /// The same where the maxima have not changed.
+  void takePowers(const PrefillItem &item, const ScoringLayout &s, Value n,
+                  const MapScores &place, Value edited);
 
   /// exp(before - after), and 1 where they are equal.
   Value emitDecay(Value before, Value after);
@@ -129,18 +140,15 @@ private:
   void packBias(const PrefillItem &item, const ScoringLayout &s,
                 const KvBlock &kvBlock);
 
-  /// Where a KV block's scores begin, counted in keys.
-  Value getPosition(const PrefillItem &item, const KeyPartition &keys,
-                    const KvBlock &kvBlock);
+  /// Stores the scores of a map, with softcap, bias and masks; returns i1,
+  /// whether some may be hidden.
+  Value makeScores(const PrefillItem &item, const ScoringLayout &s,
+                   const KeyHeads &heads, const KvBlock &kvBlock,
+                   const MapScores &place);
   /// Row 0 of the head of keys at `head`, whose rows of the KV block are copied
   /// if they are in pages.
   Value getKeyBase(const PrefillItem &item, const ScoringLayout &s, int map,
                    Value head, const KvBlock &kvBlock);
-  /// Row `kvBlock.first` of the keys, as the product reads it, and the stride
-  /// of rows.
-  std::pair<Value, Value> getKeyRows(const PrefillItem &item,
-                                     const ScoringLayout &s, int map,
-                                     Value base, const KvBlock &kvBlock);
   /// The operand of a mask at `key` and the queries from `lane` on, whose
   /// scores begin at `position`.
   Value loadMaskLanes(const PrefillItem &item, const ScoringLayout &s,

@@ -63,8 +63,8 @@ void PrefillValues::multiplyTiles(const PrefillItem &item,
 /// `to`.
 void PrefillValues::addNonFinite(const Columns &columns, Value weight,
                                  Value from, Value to) {
-  forColumns(columns, [&](const ColumnVector &c) {
-    Value x = loadValues(from, c);
+  forColumns(b, columns, [&](const ColumnVector &c) {
+    Value x = loadColumns(v, spec.v, from, c);
     Value before = b.load(b.vector, to, c.first);
     Value nothing = b.mulf(x, b.zero());
     Value isFinite =
@@ -83,7 +83,7 @@ void PrefillValues::multiplyTilesCarefully(const PrefillItem &item,
       v, block.base, block.keys.first, block.keys.n, block.columns,
       s.valuePanel, s.valuePanelStride, /*finite=*/true);
   callTileProducts(item, s, block, product, s.valuePanel);
-  Columns columns = cutColumns(block.columns);
+  Columns columns = cutColumns(b, spec.valueDim, block.columns);
   b.loop(block.keys.n, [&](Value key) {
     Value from = getRow(block, key);
     Value tile = b.mul(b.div(key, kTileDepth), kTileRows * kTileDepth);

@@ -130,32 +130,9 @@ void PrefillValues::mergeKvBlock(const PrefillItem &item,
 // Values in memory
 //===----------------------------------------------------------------------===//
 
-PrefillValues::Columns PrefillValues::cutColumns(Value columns) {
-  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
-  Value rest = b.sub(columns, whole);
-  return {whole, rest, b.firstLanes(rest)};
-}
-
-void PrefillValues::forColumns(const Columns &columns,
-                               function_ref<void(const ColumnVector &)> body) {
-  b.loop(b.index(0), columns.whole, b.lanes,
-         [&](Value c) { body({c, Value(), b.index(b.lanes)}); });
-  if (mayHaveRest())
-    b.ifThen(b.less(b.index(0), columns.rest),
-             [&] { body({columns.whole, columns.mask, columns.rest}); });
-}
-
 Value PrefillValues::getRow(const ValueBlock &block, Value key) {
   return b.at(block.base, spec.v.element,
               b.mul(b.add(block.keys.first, key), v.stride(spec.v, 2)));
-}
-
-Value PrefillValues::loadValues(Value row, const ColumnVector &columns) {
-  if (spec.v.hasUnitColumns())
-    return b.loadWide(row, spec.v.element, columns.first, columns.mask);
-  Value stride = v.stride(spec.v, 3);
-  return b.loadStrided(row, spec.v.element, b.mul(columns.first, stride),
-                       stride, columns.count);
 }
 
 std::pair<Value, Value> PrefillValues::getValueRows(const PrefillItem &item,
@@ -178,33 +155,9 @@ std::pair<Value, Value> PrefillValues::getValueRows(const PrefillItem &item,
 }
 
 Value PrefillValues::hasNonFinite(const ValueBlock &block) {
-  Columns columns = cutColumns(block.columns);
-  Value stride = v.stride(spec.v, 2);
-  auto add = [&](Value key, const ColumnVector &c, Value sum) {
-    Value row = b.at(block.base, spec.v.element,
-                     b.mul(b.add(block.keys.first, key), stride));
-    return b.fma(loadValues(row, c), b.zero(), sum);
-  };
-  Value found = b.loop(
-      b.index(0), block.keys.n, 1, b.zero(),
-      [&](Value key, ValueRange carried) {
-        return b.loop(b.index(0), columns.whole, b.lanes, carried,
-                      [&](Value c, ValueRange carried) {
-                        return SmallVector<Value>{add(
-                            key, {c, Value(), b.index(b.lanes)}, carried[0])};
-                      });
-      })[0];
-  if (mayHaveRest()) {
-    Value keysWithRest =
-        b.select(b.less(b.index(0), columns.rest), block.keys.n, b.index(0));
-    found = b.loop(
-        b.index(0), keysWithRest, 1, found, [&](Value key, ValueRange carried) {
-          return SmallVector<Value>{add(
-              key, {columns.whole, columns.mask, columns.rest}, carried[0])};
-        })[0];
-  }
-  Value sum = b.sum(found);
-  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
+  return emitHasNonFinite(v,
+                          {spec.v, block.base, block.keys.first, block.keys.n},
+                          cutColumns(b, spec.valueDim, block.columns));
 }
 
 //===----------------------------------------------------------------------===//
@@ -243,38 +196,12 @@ void PrefillValues::multiplyRegisters(const PrefillItem &item,
                                       const ValueBlock &block,
                                       const ValueProduct &product) {
   auto [values, stride] = getValueRows(item, s, block);
-  RowRange range = scoring.getRowRange(item, block.keys);
-  Value zero = b.index(0);
-  int64_t widest = schedule.getPv().vectors;
-  auto call = [&, values = values, stride = stride](
-                  int64_t vectors, bool masked, Value column, Value columns) {
-    auto kernel = getProductKernel(b, module, schedule, vectors, masked, atom);
-    LLVM::CallOp::create(b, kernel,
-                         ValueRange{product.p, b.at(values, b.f32, column),
-                                    stride, b.at(product.out, b.f32, column),
-                                    s.valuePanelStride, item.rows, columns,
-                                    block.keys.n, range.low, range.lowSlope,
-                                    range.high, range.highSlope});
-  };
-  // A packed panel is padded to whole vectors; V itself is not.
-  bool inPlace = atom.readsValues(b, spec.v);
-  Value columns = inPlace ? block.columns : s.valuePanelStride;
-  Value done = b.mul(b.div(columns, widest * b.lanes), widest * b.lanes);
-  call(widest, /*masked=*/false, zero, done);
-  for (int64_t width = widest / 2; width; width /= 2) {
-    if (spec.valueDim.isStatic()) {
-      int64_t whole = inPlace ? spec.valueDim.value / b.lanes
-                              : (spec.valueDim.value + b.lanes - 1) / b.lanes;
-      if (whole % widest % (2 * width) < width)
-        continue;
-    }
-    Value rest = b.sub(columns, done);
-    Value here = b.mul(b.div(rest, width * b.lanes), width * b.lanes);
-    call(width, /*masked=*/false, done, here);
-    done = b.add(done, here);
-  }
-  if (inPlace && mayHaveRest())
-    call(/*vectors=*/1, /*masked=*/true, done, b.sub(columns, done));
+  const ProductRows rows{values, stride, block.columns, spec.valueDim,
+                         /*padded=*/!atom.readsValues(b, spec.v)};
+  emitQueryProduct(b, module, schedule, atom,
+                   {product.p, rows, product.out, s.valuePanelStride, item.rows,
+                    block.keys.n},
+                   scoring.getRowRange(item, block.keys));
 }
 
 /// Whether the exponentials at `exponentials` give `key` weight in a row.
@@ -318,7 +245,8 @@ Value PrefillValues::addVisiblePack(const ValueBlock &block,
       sees = b.both(b.less(b.add(key, i), n), sees);
     any = any ? Value(arith::OrIOp::create(b, any, sees)) : sees;
     Value from = getRow(block, at);
-    parts.push_back(b.select(sees, loadValues(from, columns), b.zero()));
+    parts.push_back(
+        b.select(sees, loadColumns(v, spec.v, from, columns), b.zero()));
   }
   Value pack = b.div(key, atom.pack);
   Value weight = b.splat(
@@ -335,10 +263,10 @@ void PrefillValues::multiplyRegistersCarefully(const PrefillItem &item,
                                                const PrefillLayout &s,
                                                const ValueBlock &block,
                                                const ValueProduct &product) {
-  Columns columns = cutColumns(block.columns);
+  Columns columns = cutColumns(b, spec.valueDim, block.columns);
   b.loop(item.rows, [&](Value row) {
     Value to = b.at(product.out, b.f32, b.mul(row, s.valuePanelStride));
-    forColumns(columns, [&](const ColumnVector &c) {
+    forColumns(b, columns, [&](const ColumnVector &c) {
       auto add = [&](Value key, ValueRange sum) {
         return SmallVector<Value>{
             addVisiblePack(block, product, row, key, c, sum[0])};

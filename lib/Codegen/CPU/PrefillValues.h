@@ -8,6 +8,7 @@
 #define DIFFATTN_LIB_CODEGEN_CPU_PREFILLVALUES_H
 
 #include "PrefillScoring.h"
+#include "RowColumns.h"
 
 namespace mlir::diffattn {
 
@@ -75,32 +76,16 @@ public:
                 const ValueBlock &block, const ValueProduct &product);
   /// Whether one of the values is Inf or NaN.
   Value hasNonFinite(const ValueBlock &block);
-
-private:
-  /// Whole vectors of a row's columns, and the rest, which `mask` has.
-  struct Columns {
-    Value whole, rest, mask;
-  };
-  /// A vector of columns from `first` on: of the rest, `count` are there.
-  struct ColumnVector {
-    Value first, mask, count;
-  };
-  Columns cutColumns(Value columns);
-  void forColumns(const Columns &columns,
-                  function_ref<void(const ColumnVector &)> body);
-  bool mayHaveRest() const {
-    return !spec.valueDim.isStatic() || spec.valueDim.value % b.lanes;
-  }
-
-  ValueBlock getValueBlock(const PrefillItem &item, const PrefillLayout &s,
-                           const ValueHead &head, const KvBlock &keys);
-  /// The address of the values of key `key` of the block.
-  Value getRow(const ValueBlock &block, Value key);
-  Value loadValues(Value row, const ColumnVector &columns);
   /// The values of the block as the product reads them, and the stride of rows.
   std::pair<Value, Value> getValueRows(const PrefillItem &item,
                                        const PrefillLayout &s,
                                        const ValueBlock &block);
+
+private:
+  ValueBlock getValueBlock(const PrefillItem &item, const PrefillLayout &s,
+                           const ValueHead &head, const KvBlock &keys);
+  /// The address of the values of key `key` of the block.
+  Value getRow(const ValueBlock &block, Value key);
   Value givesWeight(Value exponentials, Value row, Value key);
   Value isVisible(const ValueProduct &product, Value row, Value key);
   void updateFactors(const PrefillItem &item, const PrefillLayout &s,

@@ -1,0 +1,85 @@
+//===- BackwardLayout.h - memory of gradients -------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Scratch of a thread, the sums of gradients that queries add to, and the
+// memory that all work items share. Sizes count f32.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_BACKWARDLAYOUT_H
+#define DIFFATTN_LIB_CODEGEN_CPU_BACKWARDLAYOUT_H
+
+#include "BackwardSpec.h"
+#include "PrefillLayout.h"
+
+namespace mlir::diffattn {
+
+/// Sizes of a call, as values in the caller or in a function of the kernel.
+struct BackwardSizes : CallSizes {
+  Value groups, slices, sliceQueries;
+  /// Heads of each operand in a group, and signal heads of a noise head.
+  Value groupSignal, groupNoise, groupKeys[2], groupValues, perNoise;
+  /// Columns of rows of scratch, in whole vectors.
+  Value paddedHeadDim, paddedValueDim;
+};
+
+BackwardSizes getBackwardSizes(KernelBuilder &b, const BackwardSpec &spec,
+                               function_ref<Value(const SpecSize &)> read);
+
+/// Parts for a block of queries beside those of the forward kernel's phases.
+struct BackwardParts {
+  /// [lane] 1 / sum of a map, 0 where it has no keys.
+  Value inverses[2];
+  /// [lane] sums over keys of weights times products: D1 and D2.
+  Value rowSums[2];
+  /// [lane] the gradient of lambda, which several heads may share.
+  Value lambdaGradients;
+  /// The gradients of X: [row][column] in rows of `paddedValueDim`, and
+  /// [column][lane].
+  Value rowGradients, laneGradients;
+  /// Scaled queries and their gradients, [row][column] in rows of
+  /// `paddedHeadDim`.
+  Value queryRows[2], queryGradients[2];
+  /// [key][lane] of the planes of scores: gradients of X times values.
+  Value products;
+  /// One row.
+  Value row;
+};
+
+struct BackwardLayout : PrefillLayout, BackwardParts {};
+
+BackwardLayout layOutBackward(ScratchParts &parts, const BackwardSpec &spec,
+                              const BackwardSizes &sizes);
+
+/// What all queries of a slice add to: for each head of a group and key, a row
+/// of `paddedHeadDim` or `paddedValueDim`. Null where no gradient is wanted;
+/// both maps have the same where they share their keys.
+struct GradientSums {
+  Value keys[2], values;
+};
+
+GradientSums takeGradientSums(ScratchParts &parts, const BackwardSpec &spec,
+                              const BackwardSizes &sizes);
+/// Their size.
+Value getGradientSumsSize(KernelBuilder &b, const BackwardSpec &spec,
+                          const BackwardSizes &sizes);
+
+/// What work items share: null where it is not wanted.
+struct SharedParts {
+  /// [batch][group][slice][column] sums of d_norm_weight.
+  Value normWeights;
+  /// [batch][slice][signal head] sums of d_lambda.
+  Value lambdas;
+  /// [batch][group][slice] the gradient sums, where slices are work items.
+  Value sums;
+};
+
+SharedParts takeSharedParts(ScratchParts &parts, const BackwardSpec &spec,
+                            const BackwardSizes &sizes);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_BACKWARDLAYOUT_H

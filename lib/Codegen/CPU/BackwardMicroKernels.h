@@ -1,0 +1,43 @@
+//===- BackwardMicroKernels.h - gradients of a block of maps ----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Steps between the products: planes are [key][lane], rows `q_block_size`
+// apart, and e1 and e2 the exponentials of both maps, which a factor for each
+// lane turns into weights. Where keys may be `hidden`, an exponential of 0 is
+// that of one, and gives 0 whatever it meets.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_BACKWARDMICROKERNELS_H
+#define DIFFATTN_LIB_CODEGEN_CPU_BACKWARDMICROKERNELS_H
+
+#include "DiffAttn/Codegen/CPU/KernelBuilder.h"
+#include "DiffAttn/IR/DiffAttn.h"
+
+namespace mlir::diffattn {
+
+/// sums[lane] += factor[lane] * sum over `n` keys of e[key][lane] *
+/// products[key][lane], for both maps and `vectors` vectors of lanes.
+///   (e1: ptr, e2: ptr, products: ptr, factor1: ptr, factor2: ptr, n,
+///    sums1: ptr, sums2: ptr)
+LLVM::LLVMFuncOp getRowSumsKernel(KernelBuilder &b, ModuleOp module,
+                                  CpuPrefillAttr schedule, int64_t vectors,
+                                  bool hidden);
+
+/// With a1 = factor1 * e1 and a2 = lambda * factor2 * e2, in place, for `n`
+/// keys: `products` becomes a1 - a2, e1 becomes a1 * (products - sums1), and e2
+/// becomes a2 * (sums2 - products), each of the last two times its slope where
+/// the kernel is `capped`.
+///   (e1: ptr, e2: ptr, products: ptr, factor1: ptr, factor2: ptr,
+///    lambda: ptr, sums1: ptr, sums2: ptr, n, slopes1: ptr, slopes2: ptr)
+LLVM::LLVMFuncOp getScoreGradientsKernel(KernelBuilder &b, ModuleOp module,
+                                         CpuPrefillAttr schedule,
+                                         int64_t vectors, bool hidden,
+                                         bool capped);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_BACKWARDMICROKERNELS_H

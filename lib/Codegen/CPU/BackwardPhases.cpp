@@ -1,0 +1,205 @@
+//===- BackwardPhases.cpp - gradients of a block of keys ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "BackwardPhases.h"
+
+#include "BackwardMicroKernels.h"
+#include "MicroKernels.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+void BackwardPhases::byHidden(const KvBlock &kvBlock,
+                              function_ref<void(bool hidden)> emit) {
+  if (attention.editsEveryScore())
+    emit(/*hidden=*/true);
+  else if (attention.hasPartialTiles())
+    b.ifElse(
+        kvBlock.partial, [&] { emit(/*hidden=*/true); },
+        [&] { emit(/*hidden=*/false); });
+  else
+    emit(/*hidden=*/false);
+}
+
+SmallVector<Value> BackwardPhases::updateFactors(const PrefillItem &item,
+                                                 const BackwardLayout &s,
+                                                 Value number) {
+  for (int map : {0, 1})
+    scoring.forEachVector(item, [&](Value lane) {
+      Value then = b.load(
+          b.vector,
+          b.at(s.history[map], b.f32, b.mul(number, schedule.getQBlockSize())),
+          lane);
+      Value decay =
+          scoring.emitDecay(then, b.load(b.vector, s.maxima[map], lane));
+      Value inverse = b.load(b.vector, s.inverses[map], lane);
+      b.store(b.mulf(decay, inverse), s.factors[map], lane);
+    });
+  return {s.factors[0], s.factors[1]};
+}
+
+//===----------------------------------------------------------------------===//
+// Between products
+//===----------------------------------------------------------------------===//
+
+void BackwardPhases::multiplyValues(const PrefillItem &item,
+                                    const BackwardLayout &s,
+                                    const ValueHead &head,
+                                    const KvBlock &kvBlock, Value position) {
+  auto [rows, stride] =
+      values.getValueRows(item, s, {kvBlock, head.base, head.columns});
+  Value products = getProducts(s, position);
+  scoring.forVectors(
+      item, [&, rows = rows, stride = stride](Value lane, int64_t width) {
+        auto kernel = getScoresKernel(b, module, schedule, width, scoring.atom,
+                                      /*keepsMaximum=*/false);
+        Value out = b.at(products, b.f32, lane);
+        LLVM::CallOp::create(
+            b, kernel,
+            ValueRange{rows, stride, b.at(s.laneGradients, b.f32, lane),
+                       sizes.valueDim, kvBlock.n, out, /*maxima=*/out});
+      });
+}
+
+void BackwardPhases::addRowSums(const PrefillItem &item,
+                                const BackwardLayout &s, const KvBlock &kvBlock,
+                                Value position, ArrayRef<Value> factors) {
+  Value planes[] = {scoring.getMapScores(s, 0, position).weights,
+                    scoring.getMapScores(s, 1, position).weights,
+                    getProducts(s, position), factors[0], factors[1]};
+  byHidden(kvBlock, [&](bool hidden) {
+    scoring.forVectors(item, [&](Value lane, int64_t width) {
+      SmallVector<Value> arguments;
+      for (Value plane : planes)
+        arguments.push_back(b.at(plane, b.f32, lane));
+      arguments.push_back(kvBlock.n);
+      for (Value sums : s.rowSums)
+        arguments.push_back(b.at(sums, b.f32, lane));
+      LLVM::CallOp::create(
+          b, getRowSumsKernel(b, module, schedule, width, hidden), arguments);
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+Value BackwardPhases::hasNonFinite(Value panel, Value rows, Value stride) {
+  Value found = b.loop(b.index(0), b.mul(rows, stride), b.lanes, b.zero(),
+                       [&](Value i, ValueRange carried) {
+                         return SmallVector<Value>{b.fma(
+                             b.load(b.vector, panel, i), b.zero(), carried[0])};
+                       })[0];
+  Value sum = b.sum(found);
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
+}
+
+Value BackwardPhases::findSuspects(const PrefillItem &item,
+                                   const BackwardLayout &s) {
+  if (!mayHide())
+    return {};
+  Value found = hasNonFinite(s.rowGradients, item.rows, sizes.paddedValueDim);
+  for (Value rows : s.queryRows)
+    found = arith::OrIOp::create(
+        b, found, hasNonFinite(rows, item.rows, sizes.paddedHeadDim));
+  return found;
+}
+
+void BackwardPhases::addProducts(const PrefillItem &item,
+                                 const BackwardLayout &s, const KeyHeads &heads,
+                                 const KvBlock &kvBlock, Value position,
+                                 const BlockSums &sums, bool careful) {
+  auto addToKeys = [&](Value p, Value rows, Value stride, Value columns,
+                       const SpecSize &known, Value out) {
+    if (!out)
+      return;
+    emitKeyProduct(b, module, schedule,
+                   {p,
+                    {rows, stride, columns, known, /*padded=*/true},
+                    b.at(out, b.f32, b.mul(kvBlock.first, stride)),
+                    stride,
+                    item.rows,
+                    kvBlock.n},
+                   careful);
+  };
+  addToKeys(getProducts(s, position), s.rowGradients, sizes.paddedValueDim,
+            sizes.valueDim, attention.valueDim, sums.values);
+  for (int map : {0, 1}) {
+    Value gradients = scoring.getMapScores(s, map, position).weights;
+    addToKeys(gradients, s.queryRows[map], sizes.paddedHeadDim, sizes.headDim,
+              attention.headDim, sums.keys[map]);
+    if (!spec.dQ[map].present())
+      continue;
+    auto [keys, stride] =
+        scoring.getKeyRows(item, s, map, heads.base[map], kvBlock);
+    emitQueryProduct(
+        b, module, schedule, scoring.atom,
+        {gradients,
+         {keys, stride, sizes.headDim, attention.headDim, /*padded=*/false},
+         s.queryGradients[map],
+         sizes.paddedHeadDim,
+         item.rows,
+         kvBlock.n},
+        scoring.getRowRange(item, kvBlock), careful);
+  }
+}
+
+/// The gradient of a hidden score is 0, but 0 times Inf or NaN is not: where
+/// some scores are hidden, and keys, queries or dX are not finite, products of
+/// 0 are left out.
+void BackwardPhases::addGradients(const PrefillItem &item,
+                                  const BackwardLayout &s,
+                                  const KeyHeads &heads, const KvBlock &kvBlock,
+                                  Value position, ArrayRef<Value> factors,
+                                  const BlockSums &sums, Value suspect) {
+  const MapScores places[] = {scoring.getMapScores(s, 0, position),
+                              scoring.getMapScores(s, 1, position)};
+  const bool capped = static_cast<bool>(places[0].slopes);
+  Value products = getProducts(s, position);
+  byHidden(kvBlock, [&](bool hidden) {
+    scoring.forVectors(item, [&](Value lane, int64_t width) {
+      auto at = [&](Value base) { return b.at(base, b.f32, lane); };
+      SmallVector<Value> arguments;
+      for (Value base :
+           {places[0].weights, places[1].weights, products, factors[0],
+            factors[1], s.lambda, s.rowSums[0], s.rowSums[1]})
+        arguments.push_back(at(base));
+      arguments.push_back(kvBlock.n);
+      for (const MapScores &place : places)
+        arguments.push_back(at(capped ? place.slopes : place.weights));
+      LLVM::CallOp::create(
+          b,
+          getScoreGradientsKernel(b, module, schedule, width, hidden, capped),
+          arguments);
+    });
+  });
+  auto add = [&](bool careful) {
+    addProducts(item, s, heads, kvBlock, position, sums, careful);
+  };
+  if (!mayHide())
+    return add(/*careful=*/false);
+  Value n = kvBlock.n, none = b.index(0);
+  if (!attention.addsBias()) {
+    n = b.select(kvBlock.partial, n, none);
+    suspect = b.both(suspect, kvBlock.partial);
+  }
+  const SpecOperand *keys[] = {&attention.k1, &attention.k2};
+  for (int map : {0, 1})
+    suspect = arith::OrIOp::create(
+        b, suspect,
+        emitHasNonFinite(v, {*keys[map], heads.base[map], kvBlock.first, n},
+                         cutHead()));
+  b.ifElse(
+      suspect, [&] { add(/*careful=*/true); }, [&] { add(/*careful=*/false); });
+}
+
+void BackwardPhases::clear(Value panel, Value rows, Value stride) {
+  b.loop(b.index(0), b.mul(rows, stride), b.lanes,
+         [&](Value i) { b.store(b.zero(), panel, i); });
+}

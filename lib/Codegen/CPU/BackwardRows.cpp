@@ -1,0 +1,315 @@
+//===- BackwardRows.cpp - gradients of the ends of rows -------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "BackwardPhases.h"
+#include "Transpose.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+void BackwardPhases::finishSums(const PrefillItem &item,
+                                const BackwardLayout &s) {
+  for (int map : {0, 1})
+    scoring.forEachVector(item, [&](Value lane) {
+      PolynomialMath math = scoring.lanes();
+      Value sum = b.load(b.vector, s.sums[map], lane);
+      Value inverse = emitPerSum(math, b.splat(1.0f), sum);
+      b.store(inverse, s.inverses[map], lane);
+      if (map)
+        inverse = emitPerSum(math, b.load(b.vector, s.lambda, lane), sum);
+      b.store(inverse, s.sums[map], lane);
+      b.store(b.zero(), s.rowSums[map], lane);
+    });
+}
+
+Value BackwardPhases::finishOutputs(const PrefillItem &item,
+                                    const BackwardLayout &s) {
+  b.loop(item.rows, [&](Value row) {
+    Value inverses[2], outputs[2];
+    for (int map : {0, 1}) {
+      inverses[map] = b.splat(b.load(b.f32, s.inverses[map], row));
+      outputs[map] = b.at(s.output[map], b.f32, b.mul(row, s.valuePanelStride));
+    }
+    Value lambda = b.splat(b.load(b.f32, s.lambda, row));
+    // A row without keys has an output of 0, whatever its lambda is.
+    Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
+                                          inverses[1], b.zero());
+    lambda = b.select(isEmpty, b.zero(), lambda);
+    Value x = b.at(s.laneGradients, b.f32, b.mul(row, sizes.paddedValueDim));
+    b.loop(b.index(0), sizes.paddedValueDim, b.lanes, [&](Value c) {
+      Value parts[2];
+      for (int map : {0, 1}) {
+        parts[map] = b.mulf(b.load(b.vector, outputs[map], c), inverses[map]);
+        b.store(parts[map], outputs[map], c);
+      }
+      b.store(b.subf(parts[0], b.mulf(lambda, parts[1])), x, c);
+    });
+  });
+  return s.laneGradients;
+}
+
+void BackwardPhases::sumOutputs(const PrefillItem &item,
+                                const BackwardLayout &s) {
+  b.loop(item.rows, [&](Value row) {
+    Value gradients =
+        b.at(s.rowGradients, b.f32, b.mul(row, sizes.paddedValueDim));
+    for (int map : {0, 1}) {
+      Value output = b.at(s.output[map], b.f32, b.mul(row, s.valuePanelStride));
+      Value sum = b.loop(b.index(0), sizes.paddedValueDim, b.lanes, b.zero(),
+                         [&](Value c, ValueRange carried) {
+                           return SmallVector<Value>{
+                               b.fma(b.load(b.vector, gradients, c),
+                                     b.load(b.vector, output, c), carried[0])};
+                         })[0];
+      b.store(b.sum(sum), s.rowSums[map], row);
+    }
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Norm and gate
+//===----------------------------------------------------------------------===//
+
+/// 1 / x, or 0 for 0: rows of zeros, with an eps of 0, have no direction.
+static Value invertUnlessZero(KernelBuilder &b, Value x) {
+  Value zero = emitConstant(b, b.f32, 0.0f);
+  Value isZero = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, x, zero);
+  Value inverse = b.divf(emitConstant(b, b.f32, 1.0f), x);
+  return b.select(isZero, zero, inverse);
+}
+
+namespace {
+/// What the norm divides a row by, inverted, and what its derivative along the
+/// row does; 1 without a norm.
+struct RowNorm {
+  Value inverse, inverseSlope;
+};
+} // namespace
+
+static RowNorm getRowNorm(KernelBuilder &b, const EpilogueRules &rules, Value x,
+                          const BackwardSizes &sizes) {
+  Value squares =
+      b.loop(b.index(0), sizes.paddedValueDim, b.lanes, b.zero(),
+             [&](Value c, ValueRange carried) {
+               Value value = b.load(b.vector, x, c);
+               return SmallVector<Value>{b.fma(value, value, carried[0])};
+             })[0];
+  Value count = arith::SIToFPOp::create(b, b.f32, sizes.valueDim);
+  Value mean = b.divf(b.sum(squares), count);
+  Value eps = emitConstant(b, b.f32, rules.eps);
+  PolynomialMath math(b, b.f32);
+  if (!rules.epsOutside) {
+    Value inverse = invertUnlessZero(b, math.squareRoot(b.addf(mean, eps)));
+    return {inverse, inverse};
+  }
+  Value root = math.squareRoot(mean);
+  return {invertUnlessZero(b, b.addf(root, eps)), invertUnlessZero(b, root)};
+}
+
+void BackwardPhases::finishRow(const PrefillItem &item, const BackwardLayout &s,
+                               Value row, Value x, const BlockSums &sums) {
+  const EpilogueRules &rules = attention.epilogue;
+  const Columns columns = cutValues();
+  Value query = b.add(item.firstRow, row);
+  Value gradients =
+      b.at(s.rowGradients, b.f32, b.mul(row, sizes.paddedValueDim));
+  auto rowOf = [&](const SpecOperand &operand) {
+    return b.at(v.head(operand, item.batch, item.heads.signal), operand.element,
+                b.mul(query, v.stride(operand, 2)));
+  };
+  // What reaches a row without keys reaches nothing behind it.
+  Value sees;
+  for (Value inverses : s.inverses) {
+    Value has = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                                      b.load(b.f32, inverses, row),
+                                      emitConstant(b, b.f32, 0.0f));
+    sees = sees ? arith::OrIOp::create(b, sees, has).getResult() : has;
+  }
+  if (x)
+    x = b.at(x, b.f32, b.mul(row, sizes.paddedValueDim));
+  RowNorm norm;
+  if (rules.rmsNorm)
+    norm = getRowNorm(b, rules, x, sizes);
+
+  PolynomialMath math(b, b.vector);
+  auto unlessEmpty = [&](Value gradient) {
+    return b.select(sees, gradient, b.zero());
+  };
+  auto loadOut = [&](const ColumnVector &c) {
+    return loadColumns(v, spec.dOut, rowOf(spec.dOut), c);
+  };
+  auto loadGate = [&](const ColumnVector &c) {
+    return emitSigmoid(
+        math, loadColumns(v, attention.gate, rowOf(attention.gate), c));
+  };
+  // X / rho.
+  auto loadDirection = [&](const ColumnVector &c) {
+    Value direction = b.load(b.vector, x, c.first);
+    return norm.inverse ? b.mulf(direction, b.splat(norm.inverse)) : direction;
+  };
+  auto loadWeight = [&](const ColumnVector &c) {
+    Value weight = b.splat(rules.outScale);
+    if (attention.normWeight.present())
+      weight = b.mulf(weight, loadColumns(v, attention.normWeight,
+                                          v.address(attention.normWeight), c));
+    return weight;
+  };
+
+  forColumns(b, columns, [&](const ColumnVector &c) {
+    Value dU = loadOut(c);
+    if (attention.gate.present())
+      dU = b.mulf(dU, loadGate(c));
+    if (sums.normWeights)
+      b.addTo(sums.normWeights, c.first,
+              unlessEmpty(b.mulf(b.mulf(dU, b.splat(rules.outScale)),
+                                 loadDirection(c))));
+    b.store(unlessEmpty(b.mulf(dU, loadWeight(c))), gradients, c.first);
+  });
+  if (spec.dGate.present())
+    storeColumns(v, spec.dGate, rowOf(spec.dGate), columns, s.row,
+                 [&](const ColumnVector &c) {
+                   Value gate = loadGate(c);
+                   Value slope = b.mulf(gate, b.subf(b.splat(1.0f), gate));
+                   Value output = b.mulf(loadWeight(c), loadDirection(c));
+                   return unlessEmpty(
+                       b.mulf(b.mulf(loadOut(c), output), slope));
+                 });
+  if (!rules.rmsNorm)
+    return;
+  // Behind the last column both are 0.
+  Value along = b.loop(b.index(0), sizes.paddedValueDim, b.lanes, b.zero(),
+                       [&](Value c, ValueRange carried) {
+                         return SmallVector<Value>{
+                             b.fma(b.load(b.vector, gradients, c),
+                                   loadDirection({c, {}, {}}), carried[0])};
+                       })[0];
+  Value count = arith::SIToFPOp::create(b, b.f32, sizes.valueDim);
+  Value mean = b.divf(b.sum(along), count);
+  Value back = b.splat(b.mulf(mean, norm.inverseSlope));
+  b.loop(b.index(0), sizes.paddedValueDim, b.lanes, [&](Value c) {
+    Value straight =
+        b.mulf(b.load(b.vector, gradients, c), b.splat(norm.inverse));
+    Value turned = b.mulf(loadDirection({c, {}, {}}), back);
+    b.store(b.subf(straight, turned), gradients, c);
+  });
+}
+
+void BackwardPhases::finishRows(const PrefillItem &item,
+                                const BackwardLayout &s, Value x,
+                                const BlockSums &sums) {
+  b.loop(item.rows, [&](Value row) { finishRow(item, s, row, x, sums); });
+  if (!spec.wantsValueProducts())
+    return;
+  auto kernel = getPackQueriesKernel(b, module, b.f32, schedule.getQBlockSize(),
+                                     scoring.atom);
+  Value last = b.sub(item.rows, b.index(1));
+  scoring.forEachVector(item, [&](Value lane) {
+    LLVM::CallOp::create(
+        b, kernel,
+        ValueRange{
+            b.at(s.rowGradients, b.f32, b.mul(lane, sizes.paddedValueDim)),
+            sizes.paddedValueDim, b.sub(last, lane), sizes.paddedValueDim,
+            emitConstant(b, b.f32, 1.0f), b.at(s.laneGradients, b.f32, lane)});
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Queries and lambda
+//===----------------------------------------------------------------------===//
+
+void BackwardPhases::packQueryRows(const PrefillItem &item,
+                                   const BackwardLayout &s) {
+  const Columns columns = cutHead();
+  Value scale = b.splat(attention.scores.scale);
+  const std::pair<const SpecOperand &, Value> queries[] = {
+      {attention.q1, item.heads.signal}, {attention.q2, item.heads.noise}};
+  for (int map : {0, 1}) {
+    if (!spec.keySums(map).present() && !mayHide())
+      continue;
+    auto &[operand, head] = queries[map];
+    Value base = v.head(operand, item.batch, head);
+    b.loop(item.rows, [&, &operand = operand](Value row) {
+      Value from = b.at(base, operand.element,
+                        b.mul(b.add(item.firstRow, row), v.stride(operand, 2)));
+      Value to = b.at(s.queryRows[map], b.f32, b.mul(row, sizes.paddedHeadDim));
+      forColumns(b, columns, [&](const ColumnVector &c) {
+        b.store(b.mulf(loadColumns(v, operand, from, c), scale), to, c.first);
+      });
+    });
+  }
+}
+
+void BackwardPhases::addLambda(const PrefillItem &item, const BackwardLayout &s,
+                               const BlockSums &sums) {
+  if (!spec.dLambda.present())
+    return;
+  auto gradient = [&](Value lane) {
+    Value sum = b.subf(b.zero(), b.load(b.vector, s.rowSums[1], lane));
+    if (!attention.epilogue.lambdaSigmoid)
+      return sum;
+    Value lambda = b.load(b.vector, s.lambda, lane);
+    Value slope = b.mulf(lambda, b.subf(b.splat(1.0f), lambda));
+    // The lambda of a row without keys may be anything.
+    Value isEmpty =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
+                              b.load(b.vector, s.inverses[1], lane), b.zero());
+    return b.select(isEmpty, b.zero(), b.mulf(sum, slope));
+  };
+  if (sums.lambda) {
+    // Lanes behind the last query repeat it.
+    Value sum = b.loop(b.index(0), b.mul(item.vectors, b.lanes), b.lanes,
+                       b.zero(), [&](Value lane, ValueRange carried) {
+                         Value isQuery = b.firstLanes(b.sub(item.rows, lane));
+                         Value term =
+                             b.select(isQuery, gradient(lane), b.zero());
+                         return SmallVector<Value>{b.addf(carried[0], term)};
+                       })[0];
+    Value none = b.index(0);
+    b.store(b.addf(b.load(b.f32, sums.lambda, none), b.sum(sum)), sums.lambda,
+            none);
+    return;
+  }
+  // A lambda of a noise head waits for all of its signal heads.
+  Value shared = b.div(sizes.signalHeads, v.size(attention.lambdaHeads));
+  Value place = b.rem(item.heads.signal, shared);
+  b.ifThen(b.equal(place, b.index(0)), [&] {
+    scoring.forEachVector(
+        item, [&](Value lane) { b.store(b.zero(), s.lambdaGradients, lane); });
+  });
+  scoring.forEachVector(item, [&](Value lane) {
+    b.addTo(s.lambdaGradients, lane, gradient(lane));
+  });
+  b.ifThen(b.equal(b.add(place, 1), shared), [&] {
+    const SpecOperand &operand = spec.dLambda;
+    Value base = v.head(operand, item.batch, b.div(item.heads.signal, shared));
+    b.loop(item.rows, [&](Value row) {
+      b.store(b.load(b.f32, s.lambdaGradients, row), base,
+              b.mul(b.add(item.firstRow, row), v.stride(operand, 2)));
+    });
+  });
+}
+
+void BackwardPhases::storeQueries(const PrefillItem &item,
+                                  const BackwardLayout &s, int map) {
+  const SpecOperand &operand = spec.dQ[map];
+  if (!operand.present())
+    return;
+  const Columns columns = cutHead();
+  Value scale = b.splat(attention.scores.scale);
+  Value base =
+      v.head(operand, item.batch, map ? item.heads.noise : item.heads.signal);
+  b.loop(item.rows, [&](Value row) {
+    Value from =
+        b.at(s.queryGradients[map], b.f32, b.mul(row, sizes.paddedHeadDim));
+    Value to = b.at(base, operand.element,
+                    b.mul(b.add(item.firstRow, row), v.stride(operand, 2)));
+    storeColumns(v, operand, to, columns, s.row, [&](const ColumnVector &c) {
+      return b.mulf(b.load(b.vector, from, c.first), scale);
+    });
+  });
+}
