@@ -16,6 +16,8 @@ namespace mlir::diffattn {
 /// point. Returns what holds the results: new tensors, or the init memrefs. The
 /// op itself stays.
 Value decomposeAttention(OpBuilder &builder, AttentionOp op);
+SmallVector<Value> decomposeAttentionBackward(OpBuilder &builder,
+                                              AttentionBackwardOp op);
 SmallVector<Value> decomposeOnlineAttention(OpBuilder &builder,
                                             OnlineAttentionOp op);
 SmallVector<Value> decomposeMerge(OpBuilder &builder, MergeOp op);

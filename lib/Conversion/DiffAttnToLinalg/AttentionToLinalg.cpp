@@ -11,8 +11,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
-#include <limits>
-
 using namespace mlir;
 using namespace mlir::diffattn;
 using utils::IteratorType;
@@ -22,28 +20,6 @@ using utils::IteratorType;
 static constexpr int64_t b = 0, s = 1, i = 2, j = 3, c = 4;
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
-static constexpr float kInf = std::numeric_limits<float>::infinity();
-
-namespace {
-/// One map before it is divided by its sum.
-struct SoftmaxMap {
-  Value scores, weights, sum;
-};
-} // namespace
-
-static SoftmaxMap buildSoftmax(StructuredBuilder &sb, const MapOperands &map,
-                               const ScoreInputs &inputs) {
-  SoftmaxMap result;
-  result.scores = buildScores(sb, map, inputs);
-  SmallVector<OpFoldResult> sizes;
-  for (int64_t axis = 0; axis < 4; ++axis)
-    sizes.push_back(sb.size(result.scores, axis));
-  ArrayRef<OpFoldResult> row = ArrayRef(sizes).drop_back();
-  Value max = buildRowMax(sb, result.scores, sb.filled(row, -kInf));
-  result.weights = buildExp(sb, result.scores, max, sb.empty(sizes));
-  result.sum = buildRowSum(sb, result.weights, sb.filled(row, 0.0f));
-  return result;
-}
 
 Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
   StructuredBuilder sb(builder, op.getLoc(),

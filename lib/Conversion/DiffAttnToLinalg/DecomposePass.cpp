@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Remarks.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 #include "llvm/ADT/StringSwitch.h"
 
@@ -143,6 +144,18 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
       return cases.empty() || (isa<LinalgAttr>(cases.front().schedule) &&
                                cases.front().isAlways());
     };
+    if (!all)
+      getOperation()->walk([&](AttentionBackwardOp op) {
+        if (!shouldDecompose(op))
+          return;
+        remark::missed(
+            op.getLoc(),
+            remark::RemarkOpts::name("Decompose").category("diffattn-schedule"))
+            << remark::reason("no kernel computes gradients")
+            << remark::metric("Summary",
+                              "the gradients of attention are computed by "
+                              "loops over maps of Tq x Tk in memory");
+      });
     // Each step meets the ops that the one before it makes.
     RewritePatternSet sequences(&getContext()), pages(&getContext()),
         patterns(&getContext());
@@ -171,6 +184,7 @@ void mlir::diffattn::populateDecomposePatterns(
     std::function<bool(Operation *)> shouldDecompose) {
   MLIRContext *context = patterns.getContext();
   patterns.add<DecomposeIntegral, DecomposeOp<AttentionOp, decomposeAttention>,
+               DecomposeOp<AttentionBackwardOp, decomposeAttentionBackward>,
                DecomposeOp<FinalizeOp, decomposeFinalize>,
                DecomposeOp<MergeOp, decomposeMerge>,
                DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>,

@@ -42,6 +42,32 @@ Value diffattn::normalized(ImplicitLocOpBuilder &b, Value weight, Value sum) {
   return emitPerSum(math, weight, sum);
 }
 
+Value diffattn::zeroWithoutKeys(ImplicitLocOpBuilder &b, Value sum1, Value sum2,
+                                Value value) {
+  BodyMath math(b);
+  Value zero = f32(b, 0.0f);
+  Value empty = arith::AndIOp::create(b, math.isEqual(sum1, zero),
+                                      math.isEqual(sum2, zero));
+  return arith::SelectOp::create(b, empty, zero, value);
+}
+
+Value diffattn::buildSquares(StructuredBuilder &sb, Value x) {
+  Value squares =
+      sb.filled({sb.size(x, 0), sb.size(x, 1), sb.size(x, 2)}, 0.0f);
+  return sb.generic(
+      {{x, {b, s, i, c}}}, squares, {b, s, i}, {par, par, par, red},
+      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        Value square = arith::MulFOp::create(ib, args[0], args[0]);
+        return arith::AddFOp::create(ib, args[1], square);
+      });
+}
+
+Value diffattn::narrow(ImplicitLocOpBuilder &b, Value value, Type element) {
+  if (element.isF32())
+    return value;
+  return arith::TruncFOp::create(b, element, value);
+}
+
 /// 1 / rms of a row whose squares sum to `sum`; 0 for a row of zeros.
 static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, Value width,
                         const EpilogueRules &rules) {
@@ -62,15 +88,7 @@ Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
   SmallVector<StructuredInput> inputs = {{x, all}};
   if (rules.rmsNorm) {
     width = sb.sizeAsF32(x, 3);
-    Value squares =
-        sb.filled({sb.size(x, 0), sb.size(x, 1), sb.size(x, 2)}, 0.0f);
-    squares =
-        sb.generic({{x, all}}, squares, row, {par, par, par, red},
-                   [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-                     Value square = arith::MulFOp::create(ib, args[0], args[0]);
-                     return arith::AddFOp::create(ib, args[1], square);
-                   });
-    inputs.push_back({squares, row});
+    inputs.push_back({buildSquares(sb, x), row});
   }
   if (epilogue.normWeight)
     inputs.push_back({epilogue.normWeight, {c}});
@@ -92,9 +110,6 @@ Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
         if (epilogue.gate)
           y = arith::MulFOp::create(
               ib, y, activated(ib, widen(ib, args[next++]), true));
-        Type element = args.back().getType();
-        return element.isF32()
-                   ? y
-                   : arith::TruncFOp::create(ib, element, y).getResult();
+        return narrow(ib, y, args.back().getType());
       });
 }

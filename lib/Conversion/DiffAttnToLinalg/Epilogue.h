@@ -30,6 +30,16 @@ Value activated(ImplicitLocOpBuilder &b, Value lambda, bool isSigmoid);
 /// `weight` / `sum` of a map's row, 0 in a row that sees no key.
 Value normalized(ImplicitLocOpBuilder &b, Value weight, Value sum);
 
+/// `value`, or 0 in a row that sees no key: both maps' sums are 0.
+Value zeroWithoutKeys(ImplicitLocOpBuilder &b, Value sum1, Value sum2,
+                      Value value);
+
+/// Sums of the squares of each row of `x` (f32 [B,Hs,Tq,dv]), f32 [B,Hs,Tq].
+Value buildSquares(StructuredBuilder &sb, Value x);
+
+/// `value`, an f32, rounded to `element`.
+Value narrow(ImplicitLocOpBuilder &b, Value value, Type element);
+
 /// Writes norm, out_scale, norm_weight and gate of `x` (f32 [B,Hs,Tq,dv]) to
 /// `init`, rounded once.
 Value buildEpilogue(StructuredBuilder &sb, Value x, Value init,

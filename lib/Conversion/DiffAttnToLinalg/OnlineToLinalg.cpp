@@ -12,8 +12,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
-#include <limits>
-
 using namespace mlir;
 using namespace mlir::diffattn;
 using utils::IteratorType;
@@ -68,11 +66,8 @@ static State buildStep(StructuredBuilder &sb, const MapOperands &map,
                        const ScoreInputs &inputs, Value v, Layout vLayout,
                        State state) {
   Value scores = buildScores(sb, map, inputs);
-  SmallVector<OpFoldResult> sizes;
-  for (int64_t axis = 0; axis < 4; ++axis)
-    sizes.push_back(sb.size(scores, axis));
   Value max = buildRowMax(sb, scores, sb.copyToUpdate(state.max));
-  Value weights = buildExp(sb, scores, max, sb.empty(sizes));
+  Value weights = buildExp(sb, scores, max, sb.empty(sb.sizes(scores)));
   State next;
   next.sum =
       buildRowSum(sb, weights, buildRescale(sb, state.sum, state.max, max));
@@ -183,13 +178,7 @@ Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
         Value x = arith::SubFOp::create(ib, x1,
                                         arith::MulFOp::create(ib, lambda, x2));
         // Without keys 0, whatever lambda is.
-        Value zero = f32(ib, 0.0f);
-        Value empty1 =
-            arith::CmpFOp::create(ib, arith::CmpFPredicate::OEQ, args[1], zero);
-        Value empty2 =
-            arith::CmpFOp::create(ib, arith::CmpFPredicate::OEQ, args[3], zero);
-        Value empty = arith::AndIOp::create(ib, empty1, empty2);
-        return arith::SelectOp::create(ib, empty, zero, x);
+        return zeroWithoutKeys(ib, args[1], args[3], x);
       });
   Value result = buildEpilogue(
       sb, x, op.getInit(),

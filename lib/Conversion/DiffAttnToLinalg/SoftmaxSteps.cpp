@@ -61,9 +61,8 @@ ScoreInputs diffattn::getScoreInputs(DifferentialMapsOpInterface op) {
   return inputs;
 }
 
-/// scale * Q * K^T, f32 [B,heads,Tq,Tk].
-static Value buildProduct(StructuredBuilder &sb, const MapOperands &map,
-                          const ScoreInputs &inputs) {
+Value diffattn::buildProduct(StructuredBuilder &sb, const MapOperands &map,
+                             const ScoreInputs &inputs) {
   int64_t qLength = AttentionOp::lengthAxis(inputs.qLayout);
   int64_t kLength = AttentionOp::lengthAxis(inputs.kLayout);
   Value out = sb.filled({sb.size(map.q, 0), map.heads, sb.size(map.q, qLength),
@@ -223,43 +222,62 @@ static SmallVector<Axis> maskAxes(ArrayRef<AxisRole> roles,
   return axes;
 }
 
-Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
-                            const ScoreInputs &inputs) {
+/// Overwrites `out` by what the masks make of the scores that `scoreOf` gives
+/// for its elements.
+static Value
+buildMasked(StructuredBuilder &sb, const MapOperands &map,
+            const ScoreInputs &inputs, Value out,
+            llvm::function_ref<Value(ImplicitLocOpBuilder &, Value)> scoreOf) {
   const ScoreRules &rules = inputs.rules;
-  Value product = buildProduct(sb, map, inputs);
   Value qLength = sb.sizeAsI64(map.q, AttentionOp::lengthAxis(inputs.qLayout));
   Value kLength = sb.sizeAsI64(map.k, AttentionOp::lengthAxis(inputs.kLayout));
   SmallVector<StructuredInput> read;
   for (auto [masked, axes] : llvm::zip_equal(inputs.masked, inputs.maskedAxes))
     read.push_back({masked.second, maskAxes(axes, map.biasGroup)});
 
-  return sb.generic(
-      read, product, {b, h, i, j}, {par, par, par, par},
-      [&](ImplicitLocOpBuilder &b, ValueRange args) -> Value {
-        llvm::SmallDenseMap<MaskOperand, Value> elements;
-        for (auto [masked, element] : llvm::zip(inputs.masked, args))
-          elements[masked.first] = element;
-        Value score =
-            arith::MulFOp::create(b, args.back(), f32(b, rules.scale));
-        if (rules.softcap) {
-          Value cap = f32(b, *rules.softcap);
-          BodyMath math(b);
-          score = emitCapped(math, math.divide(score, cap), cap);
-        }
-        MaskPoint point;
-        if (llvm::any_of(rules.masks, [](MaskAttrInterface mask) {
-              return mask.isInterval();
-            })) {
-          Value key = position(b, 3);
-          if (inputs.keyOffset)
-            key = arith::AddIOp::create(b, key, inputs.keyOffset);
-          point.key = EmittedMasks::wrap(key);
-        }
-        if (rules.reach)
-          point.query = EmittedMasks::wrap(position(b, 2));
-        BodyMasks masks(b, elements, qLength, kLength);
-        return masks.maskScore(rules.masks, point, score);
-      });
+  return sb.generic(read, out, {b, h, i, j}, {par, par, par, par},
+                    [&](ImplicitLocOpBuilder &b, ValueRange args) -> Value {
+                      llvm::SmallDenseMap<MaskOperand, Value> elements;
+                      for (auto [masked, element] :
+                           llvm::zip(inputs.masked, args))
+                        elements[masked.first] = element;
+                      Value score = scoreOf(b, args.back());
+                      MaskPoint point;
+                      if (llvm::any_of(rules.masks, [](MaskAttrInterface mask) {
+                            return mask.isInterval();
+                          })) {
+                        Value key = position(b, 3);
+                        if (inputs.keyOffset)
+                          key = arith::AddIOp::create(b, key, inputs.keyOffset);
+                        point.key = EmittedMasks::wrap(key);
+                      }
+                      if (rules.reach)
+                        point.query = EmittedMasks::wrap(position(b, 2));
+                      BodyMasks masks(b, elements, qLength, kLength);
+                      return masks.maskScore(rules.masks, point, score);
+                    });
+}
+
+Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
+                            const ScoreInputs &inputs) {
+  const ScoreRules &rules = inputs.rules;
+  return buildMasked(sb, map, inputs, buildProduct(sb, map, inputs),
+                     [&](ImplicitLocOpBuilder &b, Value product) -> Value {
+                       Value score = arith::MulFOp::create(b, product,
+                                                           f32(b, rules.scale));
+                       if (!rules.softcap)
+                         return score;
+                       Value cap = f32(b, *rules.softcap);
+                       BodyMath math(b);
+                       return emitCapped(math, math.divide(score, cap), cap);
+                     });
+}
+
+Value diffattn::buildSeen(StructuredBuilder &sb, const MapOperands &map,
+                          const ScoreInputs &inputs, Value out) {
+  return buildMasked(sb, map, inputs, out, [](ImplicitLocOpBuilder &b, Value) {
+    return f32(b, 0.0f);
+  });
 }
 
 Value diffattn::buildRowMax(StructuredBuilder &sb, Value scores, Value init) {
@@ -286,4 +304,16 @@ Value diffattn::buildRowSum(StructuredBuilder &sb, Value weights, Value init) {
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       return arith::AddFOp::create(ib, args[1], args[0]);
                     });
+}
+
+SoftmaxMap diffattn::buildSoftmax(StructuredBuilder &sb, const MapOperands &map,
+                                  const ScoreInputs &inputs) {
+  SoftmaxMap result;
+  result.scores = buildScores(sb, map, inputs);
+  SmallVector<OpFoldResult> sizes = sb.sizes(result.scores);
+  ArrayRef<OpFoldResult> row = ArrayRef(sizes).drop_back();
+  Value max = buildRowMax(sb, result.scores, sb.filled(row, -kInf));
+  result.weights = buildExp(sb, result.scores, max, sb.empty(sizes));
+  result.sum = buildRowSum(sb, result.weights, sb.filled(row, 0.0f));
+  return result;
 }

@@ -39,10 +39,19 @@ struct MapOperands {
 SmallVector<Axis> layoutAxes(Layout layout, Axis batch, Axis head, Axis length,
                              Axis width);
 
+/// Q * K^T of one map, f32 [B,heads,Tq,Tk], without the scale.
+Value buildProduct(StructuredBuilder &sb, const MapOperands &map,
+                   const ScoreInputs &inputs);
+
 /// Scores of one map, f32 [B,heads,Tq,Tk]; -inf where the query does not see
 /// the key, and nowhere else unless the product itself is -inf.
 Value buildScores(StructuredBuilder &sb, const MapOperands &map,
                   const ScoreInputs &inputs);
+
+/// Overwrites `out`, f32 [B,heads,Tq,Tk]: -inf where the query does not see the
+/// key, and nowhere else.
+Value buildSeen(StructuredBuilder &sb, const MapOperands &map,
+                const ScoreInputs &inputs, Value out);
 
 /// `init` [B,heads,Tq] raised to the maximum of each row of `scores`. NaN wins.
 Value buildRowMax(StructuredBuilder &sb, Value scores, Value init);
@@ -52,6 +61,16 @@ Value buildExp(StructuredBuilder &sb, Value scores, Value max, Value out);
 
 /// Adds the sum of each row of `weights` to `init` [B,heads,Tq].
 Value buildRowSum(StructuredBuilder &sb, Value weights, Value init);
+
+/// One map before it is divided by its sum: scores and weights are f32
+/// [B,heads,Tq,Tk], sums f32 [B,heads,Tq].
+struct SoftmaxMap {
+  Value scores, weights, sum;
+};
+
+/// A map in storage of its own.
+SoftmaxMap buildSoftmax(StructuredBuilder &sb, const MapOperands &map,
+                        const ScoreInputs &inputs);
 
 /// Widens an element of f16 or bf16 to f32.
 Value widen(ImplicitLocOpBuilder &b, Value element);

@@ -42,6 +42,14 @@ Value StructuredBuilder::sizeAsF32(Value shaped, int64_t axis) {
                                  sizeAsI64(shaped, axis));
 }
 
+SmallVector<OpFoldResult> StructuredBuilder::sizes(Value shaped) {
+  SmallVector<OpFoldResult> sizes;
+  for (int64_t axis = 0, rank = cast<ShapedType>(shaped.getType()).getRank();
+       axis < rank; ++axis)
+    sizes.push_back(size(shaped, axis));
+  return sizes;
+}
+
 Value StructuredBuilder::empty(ArrayRef<OpFoldResult> sizes) {
   Type f32 = builder.getF32Type();
   if (onTensors)
@@ -66,11 +74,7 @@ Value StructuredBuilder::filled(ArrayRef<OpFoldResult> sizes, float value) {
 Value StructuredBuilder::copyToUpdate(Value value) {
   if (onTensors)
     return value;
-  SmallVector<OpFoldResult> sizes;
-  for (int64_t axis = 0, rank = cast<ShapedType>(value.getType()).getRank();
-       axis < rank; ++axis)
-    sizes.push_back(size(value, axis));
-  Value copy = empty(sizes);
+  Value copy = empty(sizes(value));
   memref::CopyOp::create(builder, loc, value, copy);
   return copy;
 }
@@ -91,6 +95,20 @@ OpFoldResult StructuredBuilder::ratio(OpFoldResult whole, OpFoldResult part) {
   return arith::DivUIOp::create(
              builder, loc, getValueOrCreateConstantIndexOp(builder, loc, whole),
              getValueOrCreateConstantIndexOp(builder, loc, part))
+      .getResult();
+}
+
+OpFoldResult StructuredBuilder::wholeIfOne(OpFoldResult size,
+                                           OpFoldResult whole) {
+  if (std::optional<int64_t> known = getConstantIntValue(size))
+    return *known == 1 ? whole : builder.getIndexAttr(1);
+  Value one = arith::ConstantIndexOp::create(builder, loc, 1);
+  Value isOne = arith::CmpIOp::create(
+      builder, loc, arith::CmpIPredicate::eq,
+      getValueOrCreateConstantIndexOp(builder, loc, size), one);
+  return arith::SelectOp::create(
+             builder, loc, isOne,
+             getValueOrCreateConstantIndexOp(builder, loc, whole), one)
       .getResult();
 }
 
@@ -115,7 +133,9 @@ static AffineMap mapOf(OpBuilder &builder, unsigned loops,
     }
     AffineExpr place = builder.getAffineDimExpr(axis.loop);
     int64_t group = axis.group ? *getConstantIntValue(axis.group) : 1;
-    results.push_back(group == 1 ? place : place.floorDiv(group));
+    results.push_back(axis.inner >= 0
+                          ? place * group + builder.getAffineDimExpr(axis.inner)
+                          : place.floorDiv(group));
   }
   return AffineMap::get(loops, 0, results, builder.getContext());
 }
@@ -132,9 +152,14 @@ Value StructuredBuilder::load(ImplicitLocOpBuilder &b,
       continue;
     }
     Value place = linalg::IndexOp::create(b, axis.loop);
-    if (axis.group)
-      place = arith::DivUIOp::create(
-          b, place, getValueOrCreateConstantIndexOp(b, b.getLoc(), axis.group));
+    if (axis.group) {
+      Value group = getValueOrCreateConstantIndexOp(b, b.getLoc(), axis.group);
+      if (axis.inner >= 0)
+        place = arith::AddIOp::create(b, arith::MulIOp::create(b, place, group),
+                                      linalg::IndexOp::create(b, axis.inner));
+      else
+        place = arith::DivUIOp::create(b, place, group);
+    }
     if (axis.mayBroadcast) {
       Value single =
           arith::CmpIOp::create(b, arith::CmpIPredicate::eq, sizes[i], one);
@@ -199,6 +224,32 @@ Value StructuredBuilder::generic(ArrayRef<StructuredInput> inputs, Value out,
       op.payloadUsesValueFromOperand(op.getDpsInitOperand(0)))
     readDestinationAsInput(op);
   return onTensors ? op.getResult(0) : out;
+}
+
+Value StructuredBuilder::sumGroups(Value value, ArrayRef<OpFoldResult> sizes,
+                                   ArrayRef<OpFoldResult> groups) {
+  const int64_t rank = static_cast<int64_t>(groups.size());
+  SmallVector<StructuredInput> inputs = {{value, {}}};
+  SmallVector<Axis> outAxes;
+  SmallVector<utils::IteratorType> loops(rank, utils::IteratorType::parallel);
+  for (auto [axis, group] : llvm::enumerate(groups)) {
+    outAxes.push_back(axis);
+    if (isConstantIntValue(group, 1)) {
+      inputs[0].axes.push_back(axis);
+      continue;
+    }
+    // Storage that is not read tells how long the loop over the group is.
+    const int64_t inner = static_cast<int64_t>(loops.size());
+    loops.push_back(utils::IteratorType::reduction);
+    inputs[0].axes.push_back(Axis::inGroup(axis, group, inner));
+    inputs.push_back({empty({group}), {inner}});
+  }
+  if (inputs.size() == 1)
+    return value;
+  return generic(inputs, filled(sizes, 0.0f), outAxes, loops,
+                 [](ImplicitLocOpBuilder &b, ValueRange args) -> Value {
+                   return arith::AddFOp::create(b, args.back(), args.front());
+                 });
 }
 
 void StructuredBuilder::freeTemporaries() {

@@ -16,13 +16,22 @@
 namespace mlir::diffattn {
 
 /// How a structured op finds its place along one axis of an input: loop `loop`
-/// divided by `group`, or always 0 for a negative `loop`.
+/// divided by `group`, or times `group` plus loop `inner`, or always 0 for a
+/// negative `loop`.
 struct Axis {
   Axis(int64_t loop, OpFoldResult group = {}, bool mayBroadcast = false)
       : loop(loop), group(group), mayBroadcast(mayBroadcast) {}
 
+  /// Place `inner` of group `loop` of groups of so many places.
+  static Axis inGroup(int64_t loop, OpFoldResult group, int64_t inner) {
+    Axis axis(loop, group);
+    axis.inner = inner;
+    return axis;
+  }
+
   int64_t loop;
   OpFoldResult group;
+  int64_t inner = -1;
   /// The axis may turn out to have size 1, which is then used for every place.
   bool mayBroadcast;
 };
@@ -50,9 +59,14 @@ public:
   Value sizeAsI64(Value shaped, int64_t axis);
   /// The same as an f32 value.
   Value sizeAsF32(Value shaped, int64_t axis);
+  /// The sizes of `shaped` along all axes.
+  SmallVector<OpFoldResult> sizes(Value shaped);
 
   /// The quotient of two sizes.
   OpFoldResult ratio(OpFoldResult whole, OpFoldResult part);
+
+  /// `whole` if `size` is 1, else 1.
+  OpFoldResult wholeIfOne(OpFoldResult size, OpFoldResult whole);
 
   /// New f32 storage with no value yet, freed by `freeTemporaries`.
   Value empty(ArrayRef<OpFoldResult> sizes);
@@ -71,6 +85,12 @@ public:
   Value generic(ArrayRef<StructuredInput> inputs, Value out,
                 ArrayRef<Axis> outAxes, ArrayRef<utils::IteratorType> loops,
                 Body body);
+
+  /// Adds up groups of places of `value`, f32: place `n` along axis `a` of the
+  /// sum, which has new storage of `sizes`, is that of the `groups[a]` places
+  /// from `n * groups[a]` on. Gives `value` itself where all groups are 1.
+  Value sumGroups(Value value, ArrayRef<OpFoldResult> sizes,
+                  ArrayRef<OpFoldResult> groups);
 
   /// Frees, after everything that was built, the buffers that `empty`,
   /// `filled` and `copyToUpdate` made. Tensors have none.
