@@ -9,6 +9,7 @@
 #include "Strided.h"
 
 #include "DiffAttn/IR/SizeRelations.h"
+#include "DiffAttn/Testing/Reference/AttentionBackward.h"
 
 #include "mlir/IR/TypeUtilities.h"
 #include "llvm/Support/MathExtras.h"
@@ -67,59 +68,133 @@ static int64_t keysOf(const reference::AttentionArguments &a) {
 }
 
 namespace {
-struct Attention : Details {
+/// The operands and attributes that attention and its gradients have.
+struct MapsAndEnd : Details {
   reference::AttentionArguments attributes;
   diffattn::Layout qLayout, kLayout, vLayout, oLayout;
-  int32_t q1, k1, q2, k2, v, lambda, init;
+  int32_t q1, k1, q2, k2, v, lambda;
   int32_t normWeight = -1, gate = -1;
   int32_t cuSeqlensQ = -1, cuSeqlensK = -1, blockTable = -1;
   std::array<int32_t, std::size(diffattn::kMaskOperands)> masks;
-  FloatKind kind = FloatKind::F64;
   /// What the operands are written in, if results are to be moved at random.
   std::optional<reference::Element> moved;
 
+  template <typename Op>
+  void build(CodeBuilder &b, Op op);
+  /// Sets the arguments of a call, which read `views`; fails if they are wrong.
+  bool read(Machine &m, const Inst &inst, reference::AttentionArguments &a,
+            MaskViews &views) const;
+  /// By how much of its magnitude a result is moved that adds up `terms`: as
+  /// much of what docs/numerics.md allows as other ops are off by.
+  double getErrorPart(const reference::AttentionArguments &a, int64_t terms,
+                      double scoreMagnitude) const {
+    if (!moved)
+      return 0.0;
+    return reference::errorBound(*moved, a.q1.sizes[3], terms, scoreMagnitude) /
+           kRandomRoundingsToBound;
+  }
+};
+
+struct Attention : MapsAndEnd {
+  int32_t init;
+  FloatKind kind = FloatKind::F64;
+
   /// By how much of their magnitudes, the usual and the flat one, results are
-  /// moved: as much of what docs/numerics.md allows as other ops are off by.
+  /// moved.
   std::pair<double, double>
   getErrorParts(const reference::AttentionArguments &a,
                 const reference::AttentionResult &result) const {
-    if (!moved)
-      return {0.0, 0.0};
-    return {reference::errorBound(*moved, a.q1.sizes[3], keysOf(a),
-                                  result.scoreMagnitude) /
-                kRandomRoundingsToBound,
-            reference::subnormalError(*moved) / kRandomRoundingsToBound};
+    return {getErrorPart(a, keysOf(a), result.scoreMagnitude),
+            moved ? reference::subnormalError(*moved) / kRandomRoundingsToBound
+                  : 0.0};
   }
 };
 } // namespace
 
-static bool runAttention(Machine &m, const Inst &inst) {
-  const auto &details = inst.as<Attention>();
+template <typename Op>
+void MapsAndEnd::build(CodeBuilder &b, Op op) {
+  auto number = [&](Value value) { return value ? b.scalar(value) : -1; };
+  q1 = number(op.getQ1());
+  k1 = number(op.getK1());
+  q2 = number(op.getQ2());
+  k2 = number(op.getK2());
+  v = number(op.getV());
+  lambda = number(op.getLambda());
+  normWeight = number(op.getNormWeight());
+  gate = number(op.getGate());
+  cuSeqlensQ = number(op.getCuSeqlensQ());
+  cuSeqlensK = number(op.getCuSeqlensK());
+  blockTable = number(op.getBlockTable());
+  masks = registersOfMasks(b, op);
+  qLayout = op.getQLayout();
+  kLayout = op.getKLayout();
+  vLayout = op.getVLayout();
+  oLayout = op.getOLayout();
+  if (b.machine.options.precision == Precision::RandomlyRounded) {
+    Type element = getElementTypeOrSelf(op.getQ1().getType());
+    moved = element.isF32()   ? reference::Element::F32
+            : element.isF16() ? reference::Element::F16
+                              : reference::Element::BF16;
+  }
+  reference::AttentionArguments &a = attributes;
+  a.scale = op.getScale().convertToFloat();
+  readMaskAttributes(a, op);
+  if (auto softcap = op.getSoftcap())
+    a.softcap = softcap->convertToFloat();
+  a.lambdaSigmoid = op.getLambdaAct() == diffattn::Activation::Sigmoid;
+  a.rmsNorm = op.getNorm() == diffattn::Norm::RMS;
+  a.normEps = op.getNormEps().convertToFloat();
+  a.epsOutside = op.getNormEpsMode() == diffattn::EpsMode::Outside;
+  a.outScale = op.getOutScale().convertToFloat();
+}
+
+bool MapsAndEnd::read(Machine &m, const Inst &inst,
+                      reference::AttentionArguments &a,
+                      MaskViews &views) const {
   auto tensor = [&](int32_t number) { return arrayOf(m, number); };
-  reference::AttentionArguments a = details.attributes;
-  a.q1 = viewOf(tensor(details.q1), details.qLayout);
-  a.q2 = viewOf(tensor(details.q2), details.qLayout);
-  a.k1 = viewOf(tensor(details.k1), details.kLayout);
-  a.k2 = viewOf(tensor(details.k2), details.kLayout);
-  a.v = viewOf(tensor(details.v), details.vLayout);
-  a.lambda = viewOf(tensor(details.lambda));
-  a.normWeight = viewOf(tensor(details.normWeight));
-  a.gate = viewOf(tensor(details.gate), details.oLayout);
-  a.cuSeqlensQ = viewOf(tensor(details.cuSeqlensQ));
-  a.cuSeqlensK = viewOf(tensor(details.cuSeqlensK));
-  a.blockTable = viewOf(tensor(details.blockTable));
-  MaskViews masks;
-  masks.read(a, [&](diffattn::MaskOperand which) {
-    return tensor(details.masks[static_cast<size_t>(which)]);
+  a = attributes;
+  a.q1 = viewOf(tensor(q1), qLayout);
+  a.q2 = viewOf(tensor(q2), qLayout);
+  a.k1 = viewOf(tensor(k1), kLayout);
+  a.k2 = viewOf(tensor(k2), kLayout);
+  a.v = viewOf(tensor(v), vLayout);
+  a.lambda = viewOf(tensor(lambda));
+  a.normWeight = viewOf(tensor(normWeight));
+  a.gate = viewOf(tensor(gate), oLayout);
+  a.cuSeqlensQ = viewOf(tensor(cuSeqlensQ));
+  a.cuSeqlensK = viewOf(tensor(cuSeqlensK));
+  a.blockTable = viewOf(tensor(blockTable));
+  views.read(a, [&](diffattn::MaskOperand which) {
+    return tensor(masks[static_cast<size_t>(which)]);
   });
   if (std::string wrong = reference::check(a); !wrong.empty())
     return m.fail(inst, wrong);
+  return true;
+}
+
+/// Writes `rounded`, dense with the axes of layout bhtd and sizes `shape`, to
+/// an array in `layout`.
+static void storeDense(Array &array, ArrayRef<Slot> rounded,
+                       ArrayRef<int64_t> shape, diffattn::Layout layout) {
+  if (rounded.empty())
+    return;
+  SmallVector<int64_t> strides = stridesOf(array.getShape());
+  if (layout == diffattn::Layout::BTHD)
+    std::swap(strides[1], strides[2]);
+  copyStrided(array.begin(), strides, rounded.data(), stridesOf(shape), shape);
+}
+
+static bool runAttention(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<Attention>();
+  reference::AttentionArguments a;
+  MaskViews masks;
+  if (!details.read(m, inst, a, masks))
+    return false;
   const Array &init = m.tensors[details.init];
   SmallVector<int64_t> shape{a.q1.sizes[0], a.q1.sizes[1], a.q1.sizes[2],
                              a.v.sizes[3]};
   SmallVector<int64_t> axes(shape);
-  const bool isTransposed = details.oLayout == diffattn::Layout::BTHD;
-  if (isTransposed)
+  if (details.oLayout == diffattn::Layout::BTHD)
     std::swap(axes[1], axes[2]);
   if (init.getShape() != ArrayRef<int64_t>(axes))
     return m.fail(inst, "expected outs of shape " + describeShape(axes) +
@@ -145,12 +220,7 @@ static bool runAttention(Machine &m, const Inst &inst) {
       slot.f += (part * magnitude + flatPart * flat) * m.random.nextSigned();
     slot.f = roundTo(details.kind, slot.f, m.random);
   }
-  SmallVector<int64_t> strides = stridesOf(axes);
-  if (isTransposed)
-    std::swap(strides[1], strides[2]);
-  if (array.getNumElements())
-    copyStrided(array.begin(), strides, rounded.data(), stridesOf(shape),
-                shape);
+  storeDense(array, rounded, shape, details.oLayout);
   m.tensors[inst.dst] = std::move(array);
   return true;
 }
@@ -162,42 +232,116 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   if (!b.emitOp(runAttention, op))
     return false;
   auto &details = b.addDetails<Attention>(b.code->insts.back());
-  auto number = [&](Value value) { return value ? b.scalar(value) : -1; };
-  details.q1 = number(op.getQ1());
-  details.k1 = number(op.getK1());
-  details.q2 = number(op.getQ2());
-  details.k2 = number(op.getK2());
-  details.v = number(op.getV());
-  details.lambda = number(op.getLambda());
-  details.normWeight = number(op.getNormWeight());
-  details.gate = number(op.getGate());
-  details.cuSeqlensQ = number(op.getCuSeqlensQ());
-  details.cuSeqlensK = number(op.getCuSeqlensK());
-  details.blockTable = number(op.getBlockTable());
-  details.masks = registersOfMasks(b, op);
-  details.init = number(op.getInit());
-  details.qLayout = op.getQLayout();
-  details.kLayout = op.getKLayout();
-  details.vLayout = op.getVLayout();
-  details.oLayout = op.getOLayout();
+  details.build(b, op);
+  details.attributes.integral = op.getIntegral();
+  details.init = b.scalar(op.getInit());
   details.kind = b.kindOf(op.getResult().getType());
-  if (b.machine.options.precision == Precision::RandomlyRounded) {
-    Type element = getElementTypeOrSelf(op.getQ1().getType());
-    details.moved = element.isF32()   ? reference::Element::F32
-                    : element.isF16() ? reference::Element::F16
-                                      : reference::Element::BF16;
+  return true;
+}
+
+// --- gradients of attention
+
+namespace {
+struct AttentionBackward : MapsAndEnd {
+  struct Wanted {
+    reference::Gradient reference::AttentionGradients::*gradient;
+    diffattn::Layout layout;
+    FloatKind kind;
+    int32_t init, result;
+  };
+  int32_t dOut;
+  bool sharesKeys;
+  SmallVector<Wanted> wanted;
+};
+} // namespace
+
+static reference::Gradient add(const reference::Gradient &a,
+                               const reference::Gradient &b) {
+  reference::Gradient sum = a;
+  for (auto [to, from] : llvm::zip_equal(sum.values, b.values))
+    to += from;
+  for (auto [to, from] : llvm::zip_equal(sum.magnitudes, b.magnitudes))
+    to += from;
+  return sum;
+}
+
+static bool runAttentionBackward(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<AttentionBackward>();
+  reference::AttentionArguments a;
+  MaskViews masks;
+  if (!details.read(m, inst, a, masks))
+    return false;
+  const reference::View dOut =
+      viewOf(arrayOf(m, details.dOut), details.oLayout);
+  // The scores of two maps, X, and the products of five gradients.
+  const int64_t rows = a.q1.sizes[0] * a.q1.sizes[1] * a.q1.sizes[2];
+  const __int128 steps =
+      __int128(rows) * keysOf(a) * (6 * a.q1.sizes[3] + 3 * a.v.sizes[3]);
+  if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
+               inst.op))
+    return false;
+  reference::AttentionGradients gradients =
+      reference::attentionBackward(a, dOut);
+  if (details.sharesKeys)
+    gradients.k1 = add(gradients.k1, gradients.k2);
+  double part = 0.0;
+  if (details.moved)
+    part = details.getErrorPart(a, std::max(keysOf(a), rows),
+                                reference::attention(a).scoreMagnitude);
+  for (const AttentionBackward::Wanted &wanted : details.wanted) {
+    const reference::Gradient &gradient = gradients.*wanted.gradient;
+    const Array &init = m.tensors[wanted.init];
+    SmallVector<int64_t> axes(init.getShape()), shape = axes;
+    if (wanted.layout == diffattn::Layout::BTHD)
+      std::swap(shape[1], shape[2]);
+    Array array = m.create(inst, init.getElementType(), axes);
+    if (!array)
+      return false;
+    SmallVector<Slot> rounded(gradient.values.size());
+    for (auto [slot, value, magnitude] :
+         llvm::zip_equal(rounded, gradient.values, gradient.magnitudes)) {
+      slot.f = value;
+      if (part > 0)
+        slot.f += part * magnitude * m.random.nextSigned();
+      slot.f = roundTo(wanted.kind, slot.f, m.random);
+    }
+    storeDense(array, rounded, shape, wanted.layout);
+    m.tensors[wanted.result] = std::move(array);
   }
-  reference::AttentionArguments &a = details.attributes;
-  a.scale = op.getScale().convertToFloat();
-  readMaskAttributes(a, op);
-  if (auto softcap = op.getSoftcap())
-    a.softcap = softcap->convertToFloat();
-  a.lambdaSigmoid = op.getLambdaAct() == diffattn::Activation::Sigmoid;
-  a.integral = op.getIntegral();
-  a.rmsNorm = op.getNorm() == diffattn::Norm::RMS;
-  a.normEps = op.getNormEps().convertToFloat();
-  a.epsOutside = op.getNormEpsMode() == diffattn::EpsMode::Outside;
-  a.outScale = op.getOutScale().convertToFloat();
+  return true;
+}
+
+static bool buildAttentionBackward(CodeBuilder &b, Operation *operation) {
+  using Gradients = reference::AttentionGradients;
+  auto op = cast<diffattn::AttentionBackwardOp>(operation);
+  if (op.getResults().empty())
+    return b.unsupported(op, "expected operands that are tensors");
+  emitSizeRules(b, op);
+  SmallVector<Register> results;
+  if (!b.define(op.getResults(), &results))
+    return false;
+  auto &details =
+      b.addDetails<AttentionBackward>(b.emit(runAttentionBackward, op));
+  details.build(b, op);
+  details.dOut = b.scalar(op.getDOut());
+  details.sharesKeys = op.getK1() == op.getK2();
+  auto add = [&](Value init, reference::Gradient Gradients::*gradient,
+                 diffattn::Layout layout = diffattn::Layout::BHTD) {
+    if (init)
+      details.wanted.push_back({gradient, layout, b.kindOf(init.getType()),
+                                b.scalar(init),
+                                results[details.wanted.size()].number});
+  };
+  // In the order of the results.
+  add(op.getDQ1(), &Gradients::q1, op.getQLayout());
+  add(op.getDK1(), &Gradients::k1, op.getKLayout());
+  add(op.getDQ2(), &Gradients::q2, op.getQLayout());
+  add(op.getDK2(), &Gradients::k2, op.getKLayout());
+  add(op.getDV(), &Gradients::v, op.getVLayout());
+  add(op.getDLambda(), &Gradients::lambda);
+  add(op.getDBias(), &Gradients::bias);
+  add(op.getDNormWeight(), &Gradients::normWeight);
+  add(op.getDGate(), &Gradients::gate, op.getOLayout());
   return true;
 }
 
@@ -277,4 +421,5 @@ void mlir::diffattn::interpreter::addDiffAttnOps(OpTable &table) {
   addOnlineOps(table);
   addProductOps(table);
   table["diffattn.attention"] = buildAttention;
+  table["diffattn.attention_backward"] = buildAttentionBackward;
 }
