@@ -2,7 +2,7 @@
 // RUN: FileCheck %s --check-prefix=REMARK <%t.remarks
 // RUN: diffattn-opt %s --diffattn-decompose=all --remarks-filter=diffattn-schedule --remark-format=emitRemark 2>&1 >%t.all | FileCheck %s --check-prefix=QUIET --allow-empty
 // RUN: FileCheck %s <%t.all
-// REMARK-COUNT-4: [Missed] Decompose | Category:diffattn-schedule | Reason="no kernel computes gradients", Summary="the gradients of attention are computed by loops over maps of Tq x Tk in memory"
+// REMARK-COUNT-4: [Missed] Decompose | Category:diffattn-schedule | Reason="no schedule names a kernel", Summary="the gradients of attention are computed by loops over maps of Tq x Tk in memory"
 // REMARK-NOT: Decompose
 // QUIET-NOT: Decompose
 

@@ -137,6 +137,10 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
       // CPUs have a lowering of its own for it, and GPUs refuse it.
       if (isa<QuantizedGemmOp>(op))
         return all;
+      if (auto backward = dyn_cast<AttentionBackwardOp>(op); backward && !all) {
+        ScheduleAttrInterface schedule = findSchedule(backward, *counted);
+        return !schedule || isa<LinalgAttr>(schedule);
+      }
       auto attention = dyn_cast<AttentionOp>(op);
       if (all || !attention)
         return true;
@@ -144,14 +148,15 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
       return cases.empty() || (isa<LinalgAttr>(cases.front().schedule) &&
                                cases.front().isAlways());
     };
+    // Whoever chose the schedule of linalg has said so.
     if (!all)
       getOperation()->walk([&](AttentionBackwardOp op) {
-        if (!shouldDecompose(op))
+        if (findSchedule(op, *counted))
           return;
         remark::missed(
             op.getLoc(),
             remark::RemarkOpts::name("Decompose").category("diffattn-schedule"))
-            << remark::reason("no kernel computes gradients")
+            << remark::reason("no schedule names a kernel")
             << remark::metric("Summary",
                               "the gradients of attention are computed by "
                               "loops over maps of Tq x Tk in memory");
