@@ -89,31 +89,35 @@ Row RowBackward::difference(int64_t b, int64_t s, double lambda,
 
 Row RowBackward::headEnd(int64_t b, int64_t s, int64_t i, const Row &x) {
   const double sigma = rootMeanSquare(x.values.data(), dv);
-  double rho = 1.0, spread = 1.0;
+  double rho = 1.0, slope = 1.0, magnitudeRms = 0.0;
   if (a.rmsNorm) {
     rho =
         a.epsOutside ? sigma + a.normEps : std::sqrt(sigma * sigma + a.normEps);
-    // An error of the row reaches what is divided by its root through that too.
-    if (rho != 0.0)
-      spread = std::max(1.0, rootMeanSquare(x.magnitudes.data(), dv) / rho);
+    slope = a.epsOutside ? sigma : rho;
+    magnitudeRms = rootMeanSquare(x.magnitudes.data(), dv);
   }
   auto divided = [](double value, double by) {
     return by == 0.0 ? 0.0 : value / by;
   };
+  // Errors to first order, as of the output: an error of the row reaches what
+  // is divided by its root through that too.
+  auto dividedMagnitude = [&](double value, double magnitude, double by) {
+    return divided(magnitude + divided(std::fabs(value) * magnitudeRms, by),
+                   by);
+  };
   Row dn(dv), n(dv), dX(dv);
   Dot mean;
   for (int64_t c = 0; c < dv; ++c) {
-    n.add(c, a.rmsNorm ? divided(x.values[c], rho) : x.values[c],
-          (a.rmsNorm ? divided(x.magnitudes[c], rho) : x.magnitudes[c]) *
-              spread);
+    n.add(c, divided(x.values[c], rho),
+          dividedMagnitude(x.values[c], x.magnitudes[c], rho));
     const double weight =
         a.outScale * (a.normWeight ? a.normWeight.at({c}) : 1.0);
     double dU = dOut.at({b, s, i, c});
     if (a.gate) {
       const double gate = sigmoid(a.gate.at({b, s, i, c}));
-      const double slope = dU * weight * gate * (1.0 - gate);
-      add(gradients.gate, ((b * hs + s) * tq + i) * dv + c, slope * n.values[c],
-          slope * n.magnitudes[c]);
+      const double gateSlope = dU * weight * gate * (1.0 - gate);
+      add(gradients.gate, ((b * hs + s) * tq + i) * dv + c,
+          gateSlope * n.values[c], gateSlope * n.magnitudes[c]);
       dU *= gate;
     }
     if (a.normWeight)
@@ -126,14 +130,15 @@ Row RowBackward::headEnd(int64_t b, int64_t s, int64_t i, const Row &x) {
   }
   if (!a.rmsNorm)
     return dn;
-  const double slope = a.epsOutside ? sigma : rho;
-  for (int64_t c = 0; c < dv; ++c)
-    dX.add(c,
-           divided(dn.values[c], rho) -
-               divided(n.values[c] * mean.value, slope),
-           (divided(dn.magnitudes[c], rho) +
-            divided(n.magnitudes[c] * mean.magnitude, slope)) *
-               spread);
+  for (int64_t c = 0; c < dv; ++c) {
+    const double along = n.values[c] * mean.value;
+    dX.add(c, divided(dn.values[c], rho) - divided(along, slope),
+           dividedMagnitude(dn.values[c], dn.magnitudes[c], rho) +
+               dividedMagnitude(along,
+                                n.magnitudes[c] * std::fabs(mean.value) +
+                                    std::fabs(n.values[c]) * mean.magnitude,
+                                slope));
+  }
   return dX;
 }
 
