@@ -184,11 +184,12 @@ Value mlir::diffattn::emitSigmoid(ImplicitLocOpBuilder &b, Value x) {
   return emitSigmoid(math, x);
 }
 
+float mlir::diffattn::invertSoftcap(float cap) {
+  return std::min(1.0f / cap, std::numeric_limits<float>::max());
+}
+
 Value mlir::diffattn::emitSoftcap(ImplicitLocOpBuilder &b, Value x, float cap) {
   PolynomialMath math(b, x.getType());
-  // Where 1 / cap would be infinite, 0 / cap must still be 0; any other score
-  // is far beyond such a cap.
-  float inverse = std::min(1.0f / cap, std::numeric_limits<float>::max());
-  return emitCapped(math, math.multiply(x, math.constant(inverse)),
+  return emitCapped(math, math.multiply(x, math.constant(invertSoftcap(cap))),
                     math.constant(cap));
 }

@@ -28,6 +28,18 @@ Value mlir::diffattn::emitSigmoid(MathBuilder &b, Value x) {
   return b.invert(b.add(b.constant(1.0f), power));
 }
 
+Value mlir::diffattn::emitSigmoidSlope(MathBuilder &b, Value x) {
+  Value minus = b.subtract(b.constant(0.0f), x);
+  return b.multiply(emitSigmoid(b, x), emitSigmoid(b, minus));
+}
+
+Value mlir::diffattn::emitTanhSlope(MathBuilder &b, Value x) {
+  // 4 e / (1 + e)^2 with e = exp(-2 x).
+  Value e = b.exponentialOfMinus(b.add(x, x));
+  Value root = b.divide(b.constant(2.0f), b.add(b.constant(1.0f), e));
+  return b.multiply(e, b.multiply(root, root));
+}
+
 Value mlir::diffattn::emitCapped(MathBuilder &b, Value x, Value cap) {
   return b.multiply(b.tanh(x), cap);
 }

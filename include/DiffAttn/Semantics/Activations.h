@@ -56,6 +56,10 @@ private:
 /// 1 / (1 + e^-x), by polynomials.
 Value emitSigmoid(ImplicitLocOpBuilder &b, Value x);
 
+/// 1 / cap, or a number that is finite: where it would be infinite, 0 / cap
+/// must still be 0, and any other score is far beyond such a cap.
+float invertSoftcap(float cap);
+
 /// cap * tanh(x / cap), by polynomials.
 Value emitSoftcap(ImplicitLocOpBuilder &b, Value x, float cap);
 

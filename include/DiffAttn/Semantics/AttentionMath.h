@@ -54,6 +54,13 @@ public:
 /// 1 / (1 + e^-x).
 Value emitSigmoid(MathBuilder &b, Value x);
 
+/// The derivative of the sigmoid at x, also where 1 - sigmoid(x) rounds to 0.
+Value emitSigmoidSlope(MathBuilder &b, Value x);
+
+/// The derivative of tanh at x and -x, x >= 0, also where 1 - tanh(x)^2 rounds
+/// to 0. Not for a builder that gives x in a unit of its own.
+Value emitTanhSlope(MathBuilder &b, Value x);
+
 /// cap * tanh(x), where x is what `tanh` takes for score / cap.
 Value emitCapped(MathBuilder &b, Value x, Value cap);
 

@@ -48,6 +48,7 @@ BackwardLayout mlir::diffattn::layOutBackward(ScratchParts &parts,
         parts.take(b.mul(sizes.paddedHeadDim, productPanelRows(schedule)));
   }
   s.lambdaGradients = takeRow();
+  s.logits = takeRow();
   s.rowGradients = parts.take(b.mul(sizes.paddedValueDim, rows));
   s.laneGradients = parts.take(b.mul(sizes.paddedValueDim, rows));
   s.products = parts.take(getPlaneSize(b, spec.attention, sizes.keys));

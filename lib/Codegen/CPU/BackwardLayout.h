@@ -35,8 +35,9 @@ struct BackwardParts {
   Value inverses[2];
   /// [lane] sums over keys of weights times products: D1 and D2.
   Value rowSums[2];
-  /// [lane] the gradient of lambda, which several heads may share.
-  Value lambdaGradients;
+  /// [lane] the gradient of lambda, which several heads may share, and
+  /// lambda before its activation.
+  Value lambdaGradients, logits;
   /// The gradients of X: [row][column] in rows of `paddedValueDim`, and
   /// [column][lane].
   Value rowGradients, laneGradients;

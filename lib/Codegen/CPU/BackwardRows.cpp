@@ -144,8 +144,7 @@ void BackwardPhases::finishRow(const PrefillItem &item, const BackwardLayout &s,
     return loadColumns(v, spec.dOut, rowOf(spec.dOut), c);
   };
   auto loadGate = [&](const ColumnVector &c) {
-    return emitSigmoid(
-        math, loadColumns(v, attention.gate, rowOf(attention.gate), c));
+    return loadColumns(v, attention.gate, rowOf(attention.gate), c);
   };
   // X / rho.
   auto loadDirection = [&](const ColumnVector &c) {
@@ -163,7 +162,7 @@ void BackwardPhases::finishRow(const PrefillItem &item, const BackwardLayout &s,
   forColumns(b, columns, [&](const ColumnVector &c) {
     Value dU = loadOut(c);
     if (attention.gate.present())
-      dU = b.mulf(dU, loadGate(c));
+      dU = b.mulf(dU, emitSigmoid(math, loadGate(c)));
     if (sums.normWeights)
       b.addTo(sums.normWeights, c.first,
               unlessEmpty(b.mulf(b.mulf(dU, b.splat(rules.outScale)),
@@ -173,8 +172,7 @@ void BackwardPhases::finishRow(const PrefillItem &item, const BackwardLayout &s,
   if (spec.dGate.present())
     storeColumns(v, spec.dGate, rowOf(spec.dGate), columns, s.row,
                  [&](const ColumnVector &c) {
-                   Value gate = loadGate(c);
-                   Value slope = b.mulf(gate, b.subf(b.splat(1.0f), gate));
+                   Value slope = emitSigmoidSlope(math, loadGate(c));
                    Value output = b.mulf(loadWeight(c), loadDirection(c));
                    return unlessEmpty(
                        b.mulf(b.mulf(loadOut(c), output), slope));
@@ -248,12 +246,17 @@ void BackwardPhases::addLambda(const PrefillItem &item, const BackwardLayout &s,
                                const BlockSums &sums) {
   if (!spec.dLambda.present())
     return;
+  const bool isSigmoid = attention.epilogue.lambdaSigmoid;
+  if (isSigmoid)
+    scoring.forEachLane(item, [&](Value lane, Value row) {
+      b.store(emitLambdaScalar(v, item.batch, item.heads, row), s.logits, lane);
+    });
   auto gradient = [&](Value lane) {
     Value sum = b.subf(b.zero(), b.load(b.vector, s.rowSums[1], lane));
-    if (!attention.epilogue.lambdaSigmoid)
+    if (!isSigmoid)
       return sum;
-    Value lambda = b.load(b.vector, s.lambda, lane);
-    Value slope = b.mulf(lambda, b.subf(b.splat(1.0f), lambda));
+    PolynomialMath math(b, b.vector);
+    Value slope = emitSigmoidSlope(math, b.load(b.vector, s.logits, lane));
     // The lambda of a row without keys may be anything.
     Value isEmpty =
         arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,

@@ -104,10 +104,9 @@ RowRange PrefillScoring::getRowRange(const PrefillItem &item,
 
 void PrefillScoring::packIntegers(const PrefillItem &item,
                                   const ScoringLayout &s) {
-  Value last = getLastLane(item);
   for (MaskOperand which : kMaskOperands)
     if (Value part = s.integers[static_cast<size_t>(which)])
-      forEachLane(item, last, [&](Value lane, Value row) {
+      forEachLane(item, [&](Value lane, Value row) {
         b.store(v.integer(spec.mask(which), item.batch, row), part, b.i64,
                 lane);
       });
@@ -219,7 +218,7 @@ void PrefillScoring::packBias(const PrefillItem &item, const ScoringLayout &s,
     Value zero = arith::ConstantOp::create(b, b.getI8IntegerAttr(0));
     return b.select(b.equal(flag, zero), hidden, visible);
   };
-  forEachLane(item, last, [&](Value lane, Value row) {
+  forEachLane(item, [&](Value lane, Value row) {
     Value from = b.at(base, element, b.mul(row, rowStride));
     Value to = b.at(s.bias, b.f32, lane);
     b.loop(done, kvBlock.n, 1, [&](Value key) {

@@ -41,8 +41,9 @@ void PrefillScoring::forEachVector(const PrefillItem &item,
   b.loop(item.vectors, [&](Value vector) { body(b.mul(vector, b.lanes)); });
 }
 
-void PrefillScoring::forEachLane(const PrefillItem &item, Value last,
+void PrefillScoring::forEachLane(const PrefillItem &item,
                                  function_ref<void(Value, Value)> body) {
+  Value last = getLastLane(item);
   b.loop(b.mul(item.vectors, b.lanes), [&](Value lane) {
     body(lane, b.add(item.firstRow, b.min(lane, last)));
   });
@@ -91,7 +92,7 @@ void PrefillScoring::packQueries(const PrefillItem &item,
   if (KernelBuilder::known(rest) == 0)
     return;
   Value donePacks = b.mul(b.div(done, atom.pack), stride);
-  forEachLane(item, last, [&](Value lane, Value row) {
+  forEachLane(item, [&](Value lane, Value row) {
     Value from = b.at(base, operand.element,
                       b.add(b.mul(row, rowStride), b.mul(done, columnStride)));
     Value to = b.at(s.queries[map], atom.getPacked(b), b.add(donePacks, lane));
@@ -102,7 +103,7 @@ void PrefillScoring::packQueries(const PrefillItem &item,
 
 void PrefillScoring::packLambda(const PrefillItem &item,
                                 const ScoringLayout &s) {
-  forEachLane(item, getLastLane(item), [&](Value lane, Value row) {
+  forEachLane(item, [&](Value lane, Value row) {
     b.store(emitLambdaScalar(v, item.batch, item.heads, row), s.lambda, lane);
   });
   if (spec.epilogue.lambdaSigmoid)

@@ -8,6 +8,7 @@
 #include "TileKernels.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -178,6 +179,19 @@ Value PrefillScoring::transformScore(Value score) {
   return score;
 }
 
+/// The derivative of the softcap at a score that leaves the product.
+Value PrefillScoring::getSoftcapSlope(Value score) {
+  assert(atom.scalesQueries && "scores are not scaled yet");
+  PolynomialMath math(b, b.vector);
+  Value argument =
+      math.multiply(score, math.constant(invertSoftcap(*spec.scores.softcap)));
+  Value magnitude = math::AbsFOp::create(b, argument);
+  // Powers end before 0.
+  Value isFlat = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, magnitude,
+                                       b.splat(43.0f));
+  return b.select(isFlat, b.zero(), emitTanhSlope(math, magnitude));
+}
+
 void PrefillScoring::editScores(const PrefillItem &item, const ScoringLayout &s,
                                 const KvBlock &kvBlock,
                                 const MapScores &place) {
@@ -191,12 +205,10 @@ void PrefillScoring::editScores(const PrefillItem &item, const ScoringLayout &s,
               b.load(b.integers, s.highs, b.i32, lane)};
     auto edit = [&](Value key, ValueRange maximum) {
       Value position = b.add(b.mul(key, schedule.getQBlockSize()), lane);
-      Value score = transformScore(b.load(b.vector, place.scores, position));
-      if (place.slopes) {
-        Value capped = b.mulf(score, b.splat(1.0f / *spec.scores.softcap));
-        b.store(b.subf(b.splat(1.0f), b.mulf(capped, capped)), place.slopes,
-                position);
-      }
+      Value score = b.load(b.vector, place.scores, position);
+      if (place.slopes)
+        b.store(getSoftcapSlope(score), place.slopes, position);
+      score = transformScore(score);
       masks.loadLanes = [&](MaskOperand operand) {
         return loadMaskLanes(item, s, operand, b.add(kvBlock.first, key), lane,
                              position);

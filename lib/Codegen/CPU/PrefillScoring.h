@@ -111,6 +111,10 @@ public:
                   function_ref<void(Value firstLane, int64_t vectors)> body);
   void forEachVector(const PrefillItem &item,
                      function_ref<void(Value firstLane)> body);
+  /// Runs `body` over the lanes of all vectors, with the row of the query that
+  /// each holds: lanes past the last query repeat it.
+  void forEachLane(const PrefillItem &item,
+                   function_ref<void(Value lane, Value row)> body);
 
   KernelBuilder &b;
   const AttentionSpec &spec;
@@ -124,10 +128,6 @@ private:
   Value getLastLane(const PrefillItem &item) {
     return b.sub(item.rows, b.index(1));
   }
-  /// Runs `body` over the lanes of all vectors, with the row of the query that
-  /// each holds: lanes past `last` repeat its query.
-  void forEachLane(const PrefillItem &item, Value last,
-                   function_ref<void(Value lane, Value row)> body);
   void packQueries(const PrefillItem &item, const ScoringLayout &s, int map,
                    Value last);
 
@@ -155,6 +155,7 @@ private:
                       MaskOperand operand, Value key, Value lane,
                       Value position);
   Value transformScore(Value score);
+  Value getSoftcapSlope(Value score);
   void moveSums(const PrefillItem &item, const ScoringLayout &s, int map);
   void callExponentials(const PrefillItem &item, const ScoringLayout &s,
                         Value n, const MapScores &place, bool masked);
