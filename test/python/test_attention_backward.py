@@ -14,7 +14,7 @@ from paths import LLVM
 from test_attention_decomposed import LOWER
 from test_attention_random import Inputs, draw_signature
 
-SIGNATURES = 60  # times 4 shapes where sizes are dynamic, half of them: 150 configurations for each of the three ways
+SIGNATURES = 50  # two thirds of them with dynamic sizes and 6 shapes: 220 configurations for each of the three ways
 HEADED = {"q1": "q", "k1": "k", "q2": "q", "k2": "k", "v": "v", "d_out": "o", "gate": "o"}
 OPERANDS = ["q1", "k1", "q2", "k2", "v", "d_out", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"]
 GRADIENTS = ["q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate"]
@@ -32,7 +32,7 @@ class Signature:
     def __init__(self, rng, number, sig=None):
         pick = lambda *options: options[rng.integers(len(options))]
         self.number, self.sig = number, {**(sig or draw_signature(rng, number)), "sizes": pick(None, (3, 5), (8, 16)), "layout": "bhtd"}
-        self.isStatic, self.shared = number % 2 == 0, pick(False, False, True)
+        self.isStatic, self.shared = number % 3 == 2, pick(False, False, True)
         self.layouts = {x: pick("bhtd", "bthd") for x in "qkvo"}
         self.types = {name: self.sig["type"] for name in HEADED}
         self.types.update({"lambda": "f32", "bias": self.sig["bias"], "norm_weight": pick("f32", self.sig["type"]), "kv_len": "i64", "q_offset": "i64",
@@ -104,7 +104,7 @@ def signatures():
 def cases(signatures, full):
     """Each signature with the arrays of its calls."""
     for one in signatures:
-        yield one, [one.draw(seed) for seed in range(1 if one.isStatic else 40 if full else 4)]
+        yield one, [one.draw(seed) for seed in range(1 if one.isStatic else 60 if full else 6)]
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_loops_on_memrefs(signatures, executable, build_dir, tmp_path, full):
     text = decompose(build_dir, "".join(one.text("memref", one.draw(0)) for one in signatures), LOWER)
     llvm = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=text, capture_output=True, text=True, check=True)
     shared, upstream = tmp_path / "loops.so", LLVM.parent / "lib"
-    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared), f"-L{upstream}",
+    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O0", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared), f"-L{upstream}",
                     f"-Wl,-rpath,{upstream}", "-lmlir_float16_utils", "-lmlir_c_runner_utils", "-lm"], input=llvm.stdout, text=True, check=True)
     code = ctypes.CDLL(str(shared))
     for one, drawn in cases(signatures, full):

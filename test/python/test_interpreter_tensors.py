@@ -358,6 +358,32 @@ def test_attention_is_the_formula(build_dir):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_gradients_of_attention_are_the_formula(build_dir):
+    """Both maps read the same keys, so that d_k1 is the gradient of both; each result is rounded once, to the type of its destination."""
+    q1, k, q2, v, d, length = f32(1, 2, 5, 4), f32(1, 2, 7, 4), f32(1, 2, 5, 4), f32(1, 2, 7, 3), f32(1, 5, 2, 3), np.array([6])
+    module = """func.func @f(%q1: tensor<1x2x?x4xf32>, %k: tensor<1x2x?x4xf32>, %q2: tensor<1x2x?x4xf32>, %v: tensor<1x2x?x3xf32>, %d: tensor<1x?x2x3xf32>,
+        %l: tensor<2xf32>, %n: tensor<1xi64>) -> (tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, tensor<1x2x?x3xf32>, tensor<2xf32>) {
+      %r:4 = diffattn.attention_backward ins(%q1, %k, %q2, %k, %v : tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>,
+        tensor<1x2x?x3xf32>) d_out(%d : tensor<1x?x2x3xf32>) lambda(%l : tensor<2xf32>) kv_len(%n : tensor<1xi64>)
+        outs(d_k1(%k : tensor<1x2x?x4xf32>) d_q2(%q2 : tensor<1x2x?x4xf32>) d_v(%v : tensor<1x2x?x3xf32>) d_lambda(%l : tensor<2xf32>))
+        {scale = 0.5 : f32, is_causal, o_layout = #diffattn.layout<bthd>}
+        -> tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, tensor<1x2x?x3xf32>, tensor<2xf32>
+      return %r#0, %r#1, %r#2, %r#3 : tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, tensor<1x2x?x3xf32>, tensor<2xf32>
+    }"""
+    lam, wide = np.array([0.25, 0.75], np.float32), lambda x: x.astype(np.float64)
+    visible, factor, turned = np.tri(5, 7, 1, dtype=bool) & (np.arange(7) < 6), wide(lam)[:, None, None], lambda x: x.swapaxes(-1, -2)
+    a1, a2 = (softmax(np.where(visible, 0.5 * (wide(q) @ turned(wide(k))), -np.inf), -1) for q in (q1, q2))
+    dx = turned(wide(d).transpose(0, 2, 3, 1))
+    dp = dx @ turned(wide(v))
+    rows2 = (a2 * dp).sum(-1, keepdims=True)
+    ds1, ds2 = 0.5 * a1 * (dp - (a1 * dp).sum(-1, keepdims=True)), -0.5 * factor * a2 * (dp - rows2)
+    want = [turned(ds1) @ wide(q1) + turned(ds2) @ wide(q2), ds2 @ wide(k), turned(a1 - factor * a2) @ dx, -rows2.sum((0, 2, 3))]
+    exact, written = (Interpreter(build_dir, module).call("f", q1, k, q2, v, d, lam, length, precision=p) for p in ("exact", "as-written"))
+    for one, rounded, expected in zip(exact, written, want, strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-12, atol=1e-14)
+        np.testing.assert_array_equal(rounded, one.astype(np.float32))
+
+
 ONLINE = """
 func.func @{name}(%q1: tensor<?x4x?x8xf32>, %k1: tensor<?x{hk}x?x8xf32>, %q2: tensor<?x2x?x8xf32>, %k2: tensor<?x2x?x8xf32>, %v: tensor<?x{hv}x?x3xf32>,
     %l: tensor<?x?x2xf32>, %bias: tensor<1x2x?x?xf32>, %len: tensor<?xi64>, %at: tensor<?xi64>, %qs: tensor<?x?xi32>, %ks: tensor<?x?xi32>, %w: tensor<3xf32>, %g: tensor<?x?x4x3xf32>,
