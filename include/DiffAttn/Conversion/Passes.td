@@ -23,6 +23,9 @@ def DecomposePass : Pass<"diffattn-decompose"> {
     By default an op of which some call takes a schedule with a kernel of its own is
     kept; with `all` none is. With `target`, `cpu` or `gpu`, kernels for the other
     one do not count.
+
+    Gradients of attention that no kernel takes bring a missed-optimization remark
+    `Decompose` of category `diffattn-schedule`, unless `all` was asked for.
   }];
   let options = [
     Option<"all", "all", "bool", /*default=*/"false",

@@ -93,8 +93,9 @@ private:
   Value buildOverPairs(const GradientMap &map, ArrayRef<StructuredInput> read,
                        Body body);
   /// Sums of products of the elements of `left` and `right` over all loops but
-  /// `axes`, without pairs of a key and a query that does not see it.
-  Value buildProducts(OpFoldResult seenGroup, const StructuredInput &left,
+  /// `axes`, f32, without pairs of a key and a query that does not see it. The
+  /// loops go over the heads of `map`.
+  Value buildProducts(const GradientMap &map, const StructuredInput &left,
                       const StructuredInput &right,
                       ArrayRef<OpFoldResult> sizes, ArrayRef<int64_t> axes);
   /// f32 [B,Hs,Tq,dv], or [B,Hs,Tq] without `columns`, of what `body` gives for
@@ -157,14 +158,14 @@ Value Backward::buildOverPairs(const GradientMap &map,
       });
 }
 
-Value Backward::buildProducts(OpFoldResult seenGroup,
+Value Backward::buildProducts(const GradientMap &map,
                               const StructuredInput &left,
                               const StructuredInput &right,
                               ArrayRef<OpFoldResult> sizes,
                               ArrayRef<int64_t> axes) {
   SmallVector<StructuredInput> read = {left, right};
   if (seen)
-    read.push_back({seen, {b, Axis(h, seenGroup), i, j}});
+    read.push_back({seen, {b, Axis(h, map.seenGroup), i, j}});
   SmallVector<IteratorType> loops(5, red);
   SmallVector<Axis> outAxes;
   for (int64_t axis : axes) {
@@ -266,7 +267,7 @@ void Backward::buildDifference() {
 
 void Backward::buildX() {
   x = buildProducts(
-      perNoise, {difference, {b, h, i, j}},
+      map1, {difference, {b, h, i, j}},
       {op.getV(), layoutAxes(op.getVLayout(), b, Axis(h, perValue), j, c)},
       sizesOf(signal, map1.sum, 2, op.getV()), {b, h, i, c});
 }
@@ -381,7 +382,7 @@ void Backward::buildHeadEnd() {
 
 void Backward::buildValues() {
   Value ofSignal =
-      buildProducts(perNoise, {difference, {b, h, i, j}}, {dX, {b, h, i, c}},
+      buildProducts(map1, {difference, {b, h, i, j}}, {dX, {b, h, i, c}},
                     sizesOf(signal, map1.weights, 3, op.getV()), {b, h, j, c});
   gradients["d_v"] = {
       {sumHeads(ofSignal, countHeads(op.getV(), op.getVLayout()), perValue)},
@@ -390,7 +391,7 @@ void Backward::buildValues() {
 
 void Backward::buildDP() {
   dP = buildProducts(
-      perNoise, {dX, {b, h, i, c}},
+      map1, {dX, {b, h, i, c}},
       {op.getV(), layoutAxes(op.getVLayout(), b, Axis(h, perValue), j, c)},
       sb.sizes(map1.weights), {b, h, i, j});
 }
@@ -505,7 +506,7 @@ void Backward::buildDProduct(GradientMap &map) {
 Value Backward::buildQueries(const GradientMap &map) {
   const MapOperands &operands = map.operands;
   return buildProducts(
-      map.seenGroup, {map.dProduct, {b, h, i, j}},
+      map, {map.dProduct, {b, h, i, j}},
       {operands.k,
        layoutAxes(op.getKLayout(), b, Axis(h, operands.keyGroup), j, c)},
       sizesOf(operands.heads, map1.sum, 2, operands.k), {b, h, i, c});
@@ -514,7 +515,7 @@ Value Backward::buildQueries(const GradientMap &map) {
 Value Backward::buildKeys(const GradientMap &map) {
   const MapOperands &operands = map.operands;
   Value ofQueries = buildProducts(
-      map.seenGroup, {map.dProduct, {b, h, i, j}},
+      map, {map.dProduct, {b, h, i, j}},
       {operands.q, layoutAxes(op.getQLayout(), b, h, i, c)},
       sizesOf(operands.heads, map1.weights, 3, operands.q), {b, h, j, c});
   return sumHeads(ofQueries, countHeads(operands.k, op.getKLayout()),
