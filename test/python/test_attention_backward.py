@@ -18,7 +18,6 @@ SIGNATURES = 50  # two thirds of them with dynamic sizes and 6 shapes: 220 confi
 HEADED = {"q1": "q", "k1": "k", "q2": "q", "k2": "k", "v": "v", "d_out": "o", "gate": "o"}
 OPERANDS = ["q1", "k1", "q2", "k2", "v", "d_out", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"]
 GRADIENTS = ["q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate"]
-QUERIES, KEYS = [1, 2, 3, 7, 9, 16, 17], [1, 2, 5, 16, 17, 31]
 
 
 def of(name):
@@ -28,6 +27,8 @@ def of(name):
 
 class Signature:
     """What is fixed when a function is compiled, and the text of it."""
+
+    QUERIES, KEYS = [1, 2, 3, 7, 9, 16, 17], [1, 2, 5, 16, 17, 31]
 
     def __init__(self, rng, number, sig=None):
         pick = lambda *options: options[rng.integers(len(options))]
@@ -46,12 +47,12 @@ class Signature:
         self.wanted = ["d_" + name for name, wanted in zip(possible, some) if wanted]
         for name in self.wanted:
             self.types[name] = pick(self.types[of(name)], "f32")
-        self.shape = (pick(*QUERIES), pick(*KEYS))
+        self.shape = (pick(*self.QUERIES), pick(*self.KEYS))
 
     def draw(self, seed):
         """Operands and destinations of one call, in their layouts; those of a static signature always of the same shapes."""
         rng = np.random.default_rng(self.number if self.isStatic else [self.number, seed])
-        queries, keys = self.shape if self.isStatic else (int(rng.choice(QUERIES)), int(rng.choice(KEYS)))
+        queries, keys = self.shape if self.isStatic else (int(rng.choice(self.QUERIES)), int(rng.choice(self.KEYS)))
         made = Inputs(rng, self.sig, dict(tq=queries, tk=keys))
         arrays = made.arrays
         arrays["lambda"] = arrays.pop("lam")
