@@ -176,17 +176,22 @@ def headed(one, arrays, name):
     return arrays[name].swapaxes(1, 2) if one.layouts[HEADED[name]] == "bthd" else arrays[name]
 
 
-@pytest.fixture(scope="module", params=["f32", "bf16"])
+@pytest.fixture(scope="module", params=[("f32", "f32"), ("bf16", "f32"), ("f32", "i1"), ("f32", None), ("bf16", None)], ids=str)
 def lengths(request):
-    """Two batches of 5 queries and 16 keys with lengths of keys, a norm whose epsilon is 0, a gate and a bias; compiled."""
-    one = Signature(np.random.default_rng(3), 1, signature(type=request.param, kv_len=True, bias="f32", softcap=2.0, lam="signal", norm="rms", weight=True, eps=0.0,
-                                                           eps_mode="outside", gate=True))
+    """Two batches of some queries and keys with lengths of keys, a norm whose epsilon is 0 and a gate; compiled. With a bias of numbers it is
+    decomposed, for its gradient; else it is a kernel."""
+    element, bias = request.param
+    one = Signature(np.random.default_rng(3), 1, signature(type=element, kv_len=True, bias=bias, softcap=None if bias == "i1" else 2.0, lam="signal", norm="rms",
+                                                           weight=True, eps=0.0, eps_mode="outside", gate=True))
     for seed in range(100):
         arrays = one.draw(seed)
         if arrays["kv_len"].shape == (2,) and headed(one, arrays, "q1").shape[2] > 2 and headed(one, arrays, "k1").shape[2] > 8:
             break
     arrays = {name: array.copy() for name, array in arrays.items()}
-    arrays["bias"] = np.where(np.isfinite(arrays["bias"]), arrays["bias"], 0).astype(np.float32)
+    if bias == "f32":
+        arrays["bias"] = np.where(np.isfinite(arrays["bias"]), arrays["bias"], 0).astype(np.float32)
+    elif bias:
+        arrays["bias"] = np.ones_like(arrays["bias"])
     return one, runtime.Executable(one.text("tensor", arrays), cache=False), arrays
 
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from diffattn import runtime
-from kernel_library import runnable_isas
-from test_attention_backward import HEADED, Signature, gradients, headed, judge, of
-from test_attention_random import draw_signature
+from kernel_library import runnable_isas, signature
+from test_attention_backward import Signature, gradients, headed, judge
 
 SIGNATURES = 24
 # The f32 vectors of each ISA: `generic` is SSE2 or NEON.
@@ -60,3 +59,110 @@ def test_small_blocks(signatures, executable, full):
         for seed in range(1 if one.isStatic else 20 if full else 3):
             arrays = one.draw(seed)
             judge(executable, one, arrays, executable.call(f"s{one.number}", *arrays.values()))
+
+
+class Shaped(Scheduled):
+    """Causal attention of three heads of queries for each of keys, of lengths of its own."""
+
+    def __init__(self, isa, number=1, shared=False):
+        super().__init__(np.random.default_rng(5), number, isa, signature(causal=True, norm="rms", weight=True, gate=True, lam="signal", sizes=(8, 16)))
+        self.layouts, self.shared = dict.fromkeys("qkvo", "bhtd"), shared
+        self.operands = ["q1", "k1", "q2", *["k2"] * (not shared), "v", "d_out", "lambda", "norm_weight", "gate"]
+        self.wanted = ["d_" + name for name in self.operands if name != "d_out"]
+        self.types.update(dict.fromkeys(self.operands + self.wanted, "f32"))
+
+    def draw(self, batches, queries=70, keys=70, heads=6, shared=3):
+        """Arrays whose first batches are the same for each number of batches."""
+        rngs = [np.random.default_rng([7, batch]) for batch in range(batches)]
+        make = lambda *shape: np.stack([rng.standard_normal(shape, np.float32) for rng in rngs])
+        arrays = {"q1": make(heads, queries, 8), "q2": make(heads, queries, 8), "k1": make(heads // shared, keys, 8), "k2": make(heads // shared, keys, 8),
+                  "v": make(heads // shared, keys, 16), "d_out": make(heads, queries, 16), "gate": make(heads, queries, 16), "lambda": make(queries, heads),
+                  "norm_weight": np.linspace(0.5, 1.5, 16, dtype=np.float32)}
+        arrays.update({name: np.empty_like(arrays[name[2:]]) for name in self.wanted})
+        return {name: arrays[name] for name in self.operands + self.wanted}
+
+
+@pytest.fixture(scope="module")
+def shaped(isa):
+    """A kernel with room for all maps and one without, of slices of 32 queries or less."""
+    kernels = []
+    for number, keys in enumerate((1000, 20)):
+        one = Shaped(isa, 2 * number + 1)
+        lanes = LANES.get(isa, 16)
+        one.schedule = (f"#diffattn.cpu_backward<isa = \"{isa}\", lanes = {lanes}, q_block_size = {lanes}, qk_tile = [4, 1, 2], pv_tile = [4, 1, 2], "
+                        f"kv_block_size = 16, two_pass_keys = {keys}, q_slice_size = {lanes}>")
+        kernels.append(one)
+    return kernels
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_threads_and_other_batches_change_no_bit(shaped, again):
+    """Nine batches of two groups of heads are enough work items; with one or two, slices are."""
+    one, results = shaped[again], {}
+    for threads in (1, 2, 4):
+        executable = runtime.Executable(one.text("tensor", one.draw(1)), threads=threads, cache=False)
+        for batches in (1, 2, 9):
+            results[threads, batches] = gradients(one, executable, one.draw(batches))
+    for (threads, batches), got in results.items():
+        for name in one.wanted:
+            np.testing.assert_array_equal(got[name], results[1, batches][name], f"{name} of {threads} threads")
+            if name != "d_norm_weight":
+                np.testing.assert_array_equal(got[name][:1], results[1, 1][name], f"{name} of {batches} batches")
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_hidden_pairs_may_hold_anything(shaped, again, bad):
+    """A key that is not finite changes no query before it, and a query or its d_out no key behind it."""
+    one = shaped[again]
+    executable = runtime.Executable(one.text("tensor", one.draw(1)), cache=False)
+    clean, at = gradients(one, executable, one.draw(1)), 37
+    for name in ("k1", "k2", "v"):
+        arrays = one.draw(1)
+        arrays[name][0, :, at, 3] = bad
+        got = gradients(one, executable, arrays)
+        for query in ("d_q1", "d_q2"):
+            np.testing.assert_array_equal(got[query][0, :, :at], clean[query][0, :, :at], f"{query} by {name}")
+            assert not np.isfinite(got[query][0, :, at:]).all(), (query, name)
+    for name in ("q1", "q2", "d_out"):
+        arrays = one.draw(1)
+        arrays[name][0, :, at, 3] = bad
+        got = gradients(one, executable, arrays)
+        for key in ("d_k1", "d_k2", "d_v"):
+            np.testing.assert_array_equal(got[key][0, :, at + 1:], clean[key][0, :, at + 1:], f"{key} by {name}")
+        assert not np.isfinite(got["d_v"][0, :, : at + 1]).all(), name
+        for query in ("d_q1", "d_q2"):
+            np.testing.assert_array_equal(np.delete(got[query], at, 2), np.delete(clean[query], at, 2), f"{query} by {name}")
+
+
+def test_properties_of_gradients(shaped):
+    """A constant that is added to all keys changes no map, so gradients of keys sum to 0; without lambda map 2 has none; and heads that share keys
+    are heads with copies of them."""
+    one = shaped[0]
+    executable = runtime.Executable(one.text("tensor", one.draw(2)), cache=False)
+    arrays = one.draw(2)
+    got = gradients(one, executable, arrays)
+    for name in ("d_k1", "d_k2"):
+        assert np.abs(got[name].sum(2)).max() < 1e-5 * np.abs(got[name]).sum(2).max(), name
+    copies = {name: np.repeat(array, 3, 1) if name in ("k1", "k2", "v") else array for name, array in arrays.items()}
+    copies.update({"d_" + name: np.empty_like(copies[name]) for name in ("k1", "k2", "v")})
+    apart = gradients(one, executable, copies)
+    for name in one.wanted:
+        sums = apart[name].reshape(2, 2, 3, *apart[name].shape[2:]).sum(2) if name in ("d_k1", "d_k2", "d_v") else apart[name]
+        np.testing.assert_allclose(got[name], sums, atol=5e-6 * np.abs(sums).max(), err_msg=name)
+    arrays["lambda"][:] = 0
+    got = gradients(one, executable, arrays)
+    assert not got["d_q2"].any() and not got["d_k2"].any() and got["d_lambda"].any() and got["d_q1"].any()
+
+
+def test_one_matrix_of_keys(isa):
+    """Where k2 is k1, d_k1 is the sum of both gradients."""
+    both, one = Shaped(isa), Shaped(isa, shared=True)
+    arrays = both.draw(2)
+    arrays["k2"] = arrays["k1"]
+    apart = gradients(both, runtime.Executable(both.text("tensor", arrays), cache=False), arrays)
+    given = {name: arrays[name] for name in one.operands + one.wanted}
+    got = gradients(one, runtime.Executable(one.text("tensor", given), cache=False), given)
+    expected = {**apart, "d_k1": apart["d_k1"] + apart["d_k2"]}
+    for name in one.wanted:
+        np.testing.assert_allclose(got[name], expected[name], atol=5e-6 * np.abs(expected[name]).max(), err_msg=name)
