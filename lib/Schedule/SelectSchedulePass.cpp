@@ -68,8 +68,7 @@ struct SelectSchedulePass final
       appendSchedules(op, LinalgAttr::get(&getContext()));
       return;
     }
-    SmallVector<Attribute> schedules =
-        getSchedules(op, getShape(op), target);
+    SmallVector<Attribute> schedules = getSchedules(op, getShape(op), target);
     appendSchedules(op, schedules);
     remark::passed(op.getLoc(), kRemark)
         << remark::metric("Schedules", Builder(op).getArrayAttr(schedules))

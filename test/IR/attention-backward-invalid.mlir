@@ -581,3 +581,33 @@ func.func @attention_backward_c33_shape(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2
          -> tensor<2x2x6x32xf32>
   return
 }
+
+// -----
+
+func.func @attention_backward_c34(%q: tensor<1x1x4x8xf32>, %l: tensor<f32>, %d: tensor<1x1x4x8xf32>) {
+  // expected-error @below {{'diffattn.attention_backward' op expected schedules to hold #diffattn.linalg or schedules of gradients, but got #diffattn.cpu_prefill}}
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>)
+         d_out(%d : tensor<1x1x4x8xf32>) lambda(%l : tensor<f32>) outs(d_v(%d : tensor<1x1x4x8xf32>))
+         {scale = 1.0 : f32, schedules = [#diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384>]} -> tensor<1x1x4x8xf32>
+  return
+}
+
+// -----
+
+func.func @attention_backward_c34_no_schedule(%q: tensor<1x1x4x8xf32>, %l: tensor<f32>, %d: tensor<1x1x4x8xf32>) {
+  // expected-error @below {{'diffattn.attention_backward' op expected schedules to hold #diffattn.linalg or schedules of gradients, but got 7 : i64}}
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>)
+         d_out(%d : tensor<1x1x4x8xf32>) lambda(%l : tensor<f32>) outs(d_v(%d : tensor<1x1x4x8xf32>))
+         {scale = 1.0 : f32, schedules = [7]} -> tensor<1x1x4x8xf32>
+  return
+}
+
+// -----
+
+func.func @attention_backward_c34_behind(%q: tensor<1x1x4x8xf32>, %l: tensor<f32>, %d: tensor<1x1x4x8xf32>) {
+  // expected-error @below {{'diffattn.attention_backward' op expected no schedule behind one for every call, but got #diffattn.cpu_backward}}
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4x8xf32>)
+         d_out(%d : tensor<1x1x4x8xf32>) lambda(%l : tensor<f32>) outs(d_v(%d : tensor<1x1x4x8xf32>))
+         {scale = 1.0 : f32, schedules = [#diffattn.linalg, #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960>]} -> tensor<1x1x4x8xf32>
+  return
+}

@@ -64,6 +64,17 @@ func.func @attention_c35_none(%q: memref<1x2x8x16xf32>, %l: memref<f32>) {
 
 // -----
 
+func.func @attention_c36(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected schedules of attention, not of its gradients, but got #diffattn.cpu_backward}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) outs(%init : tensor<1x2x8x16xf32>)
+         {scale = 1.0 : f32, schedules = [#diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960>]}
+         -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
 func.func @of_four_inputs(%q: tensor<1x2x8x16xf32>) {
   // expected-error @below {{expected q1, k1, q2, k2 and v, or q1, k1 and v of one map, but got 4 operands}}
   %o = diffattn.attention ins(%q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,

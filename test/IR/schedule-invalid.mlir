@@ -90,6 +90,21 @@ func.func private @cpu_prefill_c15_product_tiles() attributes {s = #diffattn.cpu
 func.func private @cpu_prefill_c16_tile_keys() attributes {s = #diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 48, two_pass_keys = 16384, product = bf16_tiles>}
 
 // -----
+// cpu_backward_c1
+// expected-error @below {{expected kv_block_size to be a multiple of lanes and of the qk_tile's 4, but got 100}}
+func.func private @cpu_backward_c1_tiles() attributes {s = #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 100, two_pass_keys = 16384, q_slice_size = 960>}
+
+// -----
+// cpu_backward_c2
+// expected-error @below {{expected q_slice_size to be a positive multiple of q_block_size, but got 50}}
+func.func private @cpu_backward_c2_slice() attributes {s = #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 50>}
+
+// -----
+// cpu_backward_c2
+// expected-error @below {{expected q_slice_size to be a positive multiple of q_block_size, but got 0}}
+func.func private @cpu_backward_c2_no_slice() attributes {s = #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 0>}
+
+// -----
 // cpu_split_kv_c1
 // expected-error @below {{expected lanes to be 4, 8 or 16, but got 32}}
 func.func private @cpu_split_kv_c1_split_lanes() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 32, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8>}

@@ -1,0 +1,50 @@
+// RUN: diffattn-opt %s --convert-diffattn-to-vector | FileCheck %s
+// RUN: diffattn-opt %s --convert-diffattn-to-vector | FileCheck %s --check-prefix=FEW
+
+// With few groups of heads, slices of queries are work items, and their sums another loop; norm weights and lambda are summed at the end.
+
+!q = memref<1x2x64x16xf32>
+#small = #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 16, qk_tile = [4, 2, 2], pv_tile = [4, 1, 2], kv_block_size = 16,
+                                two_pass_keys = 1024, q_slice_size = 32>
+
+// CHECK:       func.func @slices(
+// CHECK:         %[[SLICES:.*]] = llvm.mlir.addressof @diffattn_attention_backward_0_slices
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[SLICES]], %[[CONTEXT:[^,]*]], %c4_i64{{.*}},
+// CHECK:         %[[SUMS:.*]] = llvm.mlir.addressof @diffattn_attention_backward_0_slice_sums
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[SUMS]], %[[CONTEXT]],
+// CHECK:         %[[LAST:.*]] = llvm.mlir.addressof @diffattn_attention_backward_0_sums
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[LAST]], %[[CONTEXT]],
+// CHECK-NOT:     diffattn.attention_backward
+// CHECK:       func.func @groups(
+// CHECK:       llvm.func private @diffattn_attention_backward_0_slice(
+// CHECK:         call @diffattn_scores_4x2_u2_r16_8_avx2(
+// CHECK:         call @diffattn_scores_4x2_u2_r16_raw_8_avx2(
+// CHECK:         call @diffattn_row_sums_2_r16_8_avx2(
+// CHECK:         call @diffattn_score_gradients_2_r16_8_avx2(
+// CHECK:         call @diffattn_lane_product_4x1_u2_r16_8_avx2(
+// CHECK:         call @diffattn_product_4x1_u2_r16_8_avx2(
+func.func @slices(%q: !q, %w: memref<16xf32>, %l: memref<f32>, %d: !q, %dw: memref<16xf32>, %dl: memref<f32>) {
+  diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%q : !q) lambda(%l : memref<f32>) norm_weight(%w : memref<16xf32>)
+    outs(d_q1(%d : !q) d_k1(%d : !q) d_v(%d : !q) d_lambda(%dl : memref<f32>) d_norm_weight(%dw : memref<16xf32>))
+    {scale = 0.25 : f32, norm = #diffattn.norm<rms>, schedules = [#small]}
+  return
+}
+
+// One slice, or enough groups: a work item stores gradients itself. Only what is wanted is computed.
+
+// FEW:       func.func @groups(
+// FEW:         llvm.mlir.addressof @diffattn_attention_backward_1 : !llvm.ptr
+// FEW-NOT:     llvm.mlir.addressof
+// FEW:       llvm.func private @diffattn_attention_backward_1_slice(
+// FEW-NOT:     call @diffattn_{{row_sums|product}}
+// FEW:         call @diffattn_score_gradients_2_r16_8_avx2(
+// FEW-NOT:     call @diffattn_{{row_sums|product}}
+// FEW:         call @diffattn_lane_product_4x1_u2_r16_8_avx2(
+// FEW-NOT:     call @diffattn_{{row_sums|product|lane_product}}
+// FEW:       llvm.func private @diffattn_attention_backward_1_store(
+func.func @groups(%q: memref<8x2x64x16xf32>, %l: memref<f32>, %d: memref<8x2x64x16xf32>) {
+  diffattn.attention_backward ins(%q, %q, %q, %q, %q : memref<8x2x64x16xf32>, memref<8x2x64x16xf32>, memref<8x2x64x16xf32>,
+    memref<8x2x64x16xf32>, memref<8x2x64x16xf32>) d_out(%q : memref<8x2x64x16xf32>) lambda(%l : memref<f32>)
+    outs(d_v(%d : memref<8x2x64x16xf32>)) {scale = 0.25 : f32, schedules = [#small]}
+  return
+}
