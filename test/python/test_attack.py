@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "attack"))
 import driver  # noqa: E402
 
 #: Cases of each kind in the quick suite, about half a minute in all.
-CASES = dict(attention=10, sizes=20, states=30, tensors=40, interface=40, options=12, models=10)
+CASES = dict(attention=10, gradients=8, sizes=20, states=30, tensors=40, interface=40, options=12, models=10)
 #: What once failed: the case is repeated for ever.
 KEPT = []
 

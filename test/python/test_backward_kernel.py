@@ -9,14 +9,15 @@ from kernel_library import runnable_isas, signature
 from test_attention_backward import Signature, gradients, headed, judge
 
 SIGNATURES = 24
-# The f32 vectors of each ISA: `generic` is SSE2 or NEON.
-LANES = {"generic": 4, "avx2": 8}
+# The ISAs whose vectors of f32 differ: gradients are made in f32, and by no other instructions on the CPUs above.
+LANES = {"generic": 4, "avx2": 8, "avx512": 16}
+ISAS = [isa for isa in LANES if isa in runnable_isas()]
 
 
 def schedule(isa, rng):
     """A schedule for `isa` whose blocks of queries and keys are few vectors, with or without room for all maps."""
     pick = lambda *options: int(options[rng.integers(len(options))])
-    lanes = LANES.get(isa, 16)
+    lanes = LANES[isa]
     vectors, rows = pick(1, 2), pick(2, 4)
     return (f"#diffattn.cpu_backward<isa = \"{isa}\", lanes = {lanes}, q_block_size = {2 * lanes}, qk_tile = [4, {vectors}, 2], pv_tile = [{rows}, {pick(1, 2)}, 2], "
             f"kv_block_size = {pick(16, 32)}, two_pass_keys = {pick(0, 20, 1000)}, q_slice_size = {pick(2, 4, 16) * lanes}>")
@@ -29,6 +30,8 @@ class Scheduled(Signature):
 
     def __init__(self, rng, number, isa, sig=None):
         super().__init__(rng, number, sig)
+        if rng.random() < 0.5:  # an epsilon whose place matters
+            self.sig["eps"] = 0.5
         self.wanted = [name for name in self.wanted if name != "d_bias"] or ["d_v"]
         self.types.setdefault("d_v", "f32")
         self.schedule = schedule(isa, rng)
@@ -37,7 +40,7 @@ class Scheduled(Signature):
         return super().text(form, arrays).replace("scale = ", f"schedules = [{self.schedule}], scale = ", 1)
 
 
-@pytest.fixture(scope="module", params=runnable_isas())
+@pytest.fixture(scope="module", params=ISAS)
 def isa(request):
     return request.param
 
@@ -46,7 +49,7 @@ def isa(request):
 def signatures(isa, full):
     rng = np.random.default_rng(31)
     drawn = [Scheduled(rng, number, isa) for number in range(SIGNATURES)]
-    return drawn if full else drawn[runnable_isas().index(isa) % 2 :: 2]
+    return drawn if full else drawn[ISAS.index(isa) % 2 :: 2]
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +67,14 @@ def test_small_blocks(signatures, executable, full):
 class Shaped(Scheduled):
     """Causal attention of three heads of queries for each of keys, of lengths of its own."""
 
-    def __init__(self, isa, number=1, shared=False):
-        super().__init__(np.random.default_rng(5), number, isa, signature(causal=True, norm="rms", weight=True, gate=True, lam="signal", sizes=(8, 16)))
+    def __init__(self, isa, number=1, shared=False, lengths=False, sigmoid=False):
+        super().__init__(np.random.default_rng(5), number, isa,
+                         signature(causal=True, norm="rms", weight=True, gate=True, lam="signal", sizes=(8, 16), kv_len=lengths, sigmoid=sigmoid))
         self.layouts, self.shared = dict.fromkeys("qkvo", "bhtd"), shared
         self.operands = ["q1", "k1", "q2", *["k2"] * (not shared), "v", "d_out", "lambda", "norm_weight", "gate"]
         self.wanted = ["d_" + name for name in self.operands if name != "d_out"]
-        self.types.update(dict.fromkeys(self.operands + self.wanted, "f32"))
+        self.operands += ["kv_len"] * lengths
+        self.types.update(dict.fromkeys(self.operands + self.wanted, "f32"), kv_len="i64")
 
     def draw(self, batches, queries=70, keys=70, heads=6, shared=3):
         """Arrays whose first batches are the same for each number of batches."""
@@ -77,22 +82,23 @@ class Shaped(Scheduled):
         make = lambda *shape: np.stack([rng.standard_normal(shape, np.float32) for rng in rngs])
         arrays = {"q1": make(heads, queries, 8), "q2": make(heads, queries, 8), "k1": make(heads // shared, keys, 8), "k2": make(heads // shared, keys, 8),
                   "v": make(heads // shared, keys, 16), "d_out": make(heads, queries, 16), "gate": make(heads, queries, 16), "lambda": make(queries, heads),
-                  "norm_weight": np.linspace(0.5, 1.5, 16, dtype=np.float32)}
+                  "norm_weight": np.linspace(0.5, 1.5, 16, dtype=np.float32), "kv_len": np.full(batches, keys)}
         arrays.update({name: np.empty_like(arrays[name[2:]]) for name in self.wanted})
         return {name: arrays[name] for name in self.operands + self.wanted}
 
 
+def fill(one, isa, again):
+    """Gives a shape slices of 32 queries or less, and room for all maps or for those of 20 keys."""
+    lanes = LANES[isa]
+    one.schedule = (f"#diffattn.cpu_backward<isa = \"{isa}\", lanes = {lanes}, q_block_size = {lanes}, qk_tile = [4, 1, 2], pv_tile = [4, 1, 2], "
+                    f"kv_block_size = 16, two_pass_keys = {20 if again else 1000}, q_slice_size = {lanes}>")
+    return one
+
+
 @pytest.fixture(scope="module")
 def shaped(isa):
-    """A kernel with room for all maps and one without, of slices of 32 queries or less."""
-    kernels = []
-    for number, keys in enumerate((1000, 20)):
-        one = Shaped(isa, 2 * number + 1)
-        lanes = LANES.get(isa, 16)
-        one.schedule = (f"#diffattn.cpu_backward<isa = \"{isa}\", lanes = {lanes}, q_block_size = {lanes}, qk_tile = [4, 1, 2], pv_tile = [4, 1, 2], "
-                        f"kv_block_size = 16, two_pass_keys = {keys}, q_slice_size = {lanes}>")
-        kernels.append(one)
-    return kernels
+    """A kernel that keeps all maps and one that makes them again."""
+    return [fill(Shaped(isa, 1), isa, False), fill(Shaped(isa, 3), isa, True)]
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -133,6 +139,24 @@ def test_hidden_pairs_may_hold_anything(shaped, again, bad):
         assert not np.isfinite(got["d_v"][0, :, : at + 1]).all(), name
         for query in ("d_q1", "d_q2"):
             np.testing.assert_array_equal(np.delete(got[query], at, 2), np.delete(clean[query], at, 2), f"{query} by {name}")
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rows_without_keys_give_nothing(isa, again, bad):
+    """Whatever stands in the batch that has no keys, also its lambda or the logits of it."""
+    one = fill(Shaped(isa, lengths=True, sigmoid=not again), isa, again)
+    executable = runtime.Executable(one.text("tensor", one.draw(1)), cache=False)
+    clean, dirty = one.draw(2), one.draw(2)
+    clean["kv_len"][1] = dirty["kv_len"][1] = 0
+    for name in one.operands:
+        if name not in ("norm_weight", "kv_len"):
+            dirty[name][1] = bad
+    expected, got = gradients(one, executable, clean), gradients(one, executable, dirty)
+    for name in one.wanted:
+        np.testing.assert_array_equal(got[name], expected[name], name)
+        assert np.isfinite(got[name]).all(), name
+        assert name == "d_norm_weight" or not got[name][1].any() and got[name][0].any(), name
 
 
 def test_properties_of_gradients(shaped):

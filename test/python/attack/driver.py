@@ -19,7 +19,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 #: Each is a module `attack_<kind>` with a function `run(seed) -> Tally`.
-KINDS = ("attention", "sizes", "states", "tensors", "interface", "options", "models")
+KINDS = ("attention", "gradients", "sizes", "states", "tensors", "interface", "options", "models")
 #: Seconds for one case; the slowest take a few on a loaded machine.
 LONGEST_CASE = 60
 
