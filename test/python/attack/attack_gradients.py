@@ -49,8 +49,9 @@ def _spoil(rng, pick, one, arrays) -> str:
         arrays[name] = array.astype(np.float64)
         return "refuse"
     axis = rng.integers(array.ndim)
-    # A width that the module knows is not in question.
-    if of(name) in HEADED and array.ndim == 4 and axis == 3:
+    if name == "lambda" and axis == 2:  # of noise heads or of signal heads
         axis = 0
+    if of(name) in HEADED:  # more heads of keys may be as right, and widths may be known to the module
+        axis = pick([0, 2 if one.layouts[HEADED[of(name)]] == "bhtd" else 1])
     arrays[name] = np.concatenate([array, np.zeros_like(array, shape=[1 if i == axis else n for i, n in enumerate(array.shape)])], axis)
     return "refuse"
