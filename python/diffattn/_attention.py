@@ -1,4 +1,4 @@
-"""`diffattn.attention`: one differential attention on arrays.
+"""`diffattn.attention`: one differential attention on arrays, and its gradients.
 
 The arguments are named as in PyTorch's `scaled_dot_product_attention` and mean what docs/spec.md says. A call with new
 types, head counts, widths or options compiles; other batches, lengths and strides of the same kind do not.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 import threading
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,8 @@ from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
-from .attention_operands import FLOATS, NAMES, OPERANDS, REQUIRED
-from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, Plan
+from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, KEYS, NAMES, OPERAND, OPERANDS, REQUIRED
+from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
 from .sequence_tables import check_bounds, check_pages
@@ -34,7 +36,7 @@ MOST_COMPILED = 256
 _compiled: dict[tuple[str, str], Executable] = {}  # by target and module; those used last at the end
 #: Plans by the facts that they follow from; the oldest makes room.
 MOST_PLANS = 1024
-_plans: dict[tuple, Plan] = {}
+_plans: dict[tuple, Plan | BackwardPlan] = {}
 _lock = threading.Lock()
 
 
@@ -59,7 +61,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
     bfloat16 (`ml_dtypes.bfloat16`, `torch.bfloat16`), NumPy or DLPack, with any strides. A noise head serves Hs/Hn signal heads, a
     key or value head that many query heads. k2 given as the buffer and strides of k1 is read once. The result is a tensor of
-    PyTorch if q1 is one, else NumPy's. No gradient flows: tensors that require one are taken under torch.no_grad() alone.
+    PyTorch if q1 is one, else NumPy's. Where it is PyTorch's, gradients flow to tensors that require them (docs/training.md).
 
     lam             a number, [Hs], [B, Tq, Hs] or [B, Tq, Hn]; with lam_activation="sigmoid" these are logits
     scale           1/sqrt(d) by default; at most 2^64 in magnitude
@@ -97,8 +99,16 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table are
     checked before anything is written, so they come from memory of the host.
     """
+    if is_tensor(q1) and _wants_gradient(q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate):
+        from .torch.gradient import attention_with_gradient
+
+        return attention_with_gradient(
+            q1, k1, q2, k2, v, lam, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap,
+            lam_activation=lam_activation, norm=norm, norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode,
+            out_scale=out_scale, gate=gate, kv_len=kv_len, q_offset=q_offset, segment_ids=segment_ids, cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, target=target, threads=threads, out=out, stream=stream)
     ordinal = ordinal_of(target)
-    q_segments, kv_segments = _segments(segment_ids)
+    q_segments, kv_segments = split_segments(segment_ids)
     native = None
     if ordinal is not None or stream is not None:
         native = choose_stream(dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight,
@@ -112,23 +122,18 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
         raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     if out is not None and not isinstance(out, (np.ndarray, OnDevice)) and not hasattr(out, "__dlpack__"):
         raise checks.wrong("out", "an array to write into", out)
-    found = [facts_for(q1, "q1", ordinal, native), facts_for(k1, "k1", ordinal, native), facts_for(q2, "q2", ordinal, native),
-             facts_for(k2, "k2", ordinal, native), facts_for(v, "v", ordinal, native), _lambda(lam, ordinal, native)]
-    for name, value in zip(_SAID, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k,
-                                   block_table, out)):
-        found.append(_ABSENT if value is None else facts_for(value, name, ordinal, native))
-    plan = _plan(found, kv_len is not None, q_offset is not None, options, target)
-    if kv_len is not None:
-        found[KV_LEN] = _positions("kv_len", kv_len, plan.batch, 0)
-    if q_offset is not None:
-        found[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -_HIGHEST - 1)
+    found = _facts((q1, k1, q2, k2, v), lam, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k,
+                                              block_table, out), ordinal, native)
+    given = kv_len is not None, q_offset is not None, found[1][:2] == found[3][:2]
+    plan = _plan(Plan, found, *given, options, target)
+    _add_positions(found, plan, kv_len, q_offset)
     if plan.has_tables:
         _check_tables(plan, found)
     if out is None:
         out = _new_result(plan, q1)
         found[INIT] = facts_for(out, "out", ordinal, native)
         if plan.q1_on_device:  # with strides that are another library's choice
-            plan = _plan(found, kv_len is not None, q_offset is not None, options, target)
+            plan = _plan(Plan, found, *given, options, target)
     else:
         _check_out(plan, found)
     if plan.is_empty:
@@ -141,6 +146,104 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     return out
 
 
+def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: ArrayLike, lam: ArrayLike,
+                       gradients: Mapping[str, ArrayLike], *, attn_mask: ArrayLike = None, norm_weight: ArrayLike = None,
+                       gate: ArrayLike = None, kv_len: ArrayLike = None, q_offset: ArrayLike = None,
+                       segment_ids: tuple[ArrayLike, ArrayLike] | None = None, cu_seqlens_q: ArrayLike = None,
+                       cu_seqlens_k: ArrayLike = None, target: str = "cpu", threads: int | None = None, **options: Any) -> None:
+    """Writes gradients of a result of `attention` with the same operands and options, on a CPU. Nothing else of the forward call is
+    read: both maps are computed again.
+
+    d_out           [B, Hs, Tq, dv], of q1's type or float32, with any strides
+    k2              None: k1, which is then read once, and whose gradient is that of both
+    gradients       where they are written: by the argument's name, as "q1", "lam" or "attn_mask", an array of its shape, and of its type
+                    or float32 (that of lam: float32), with any strides, that shares no element with another argument
+    options         those of `attention` that are no arrays, but for integral, which has no gradients
+
+    Raises InputError or UsageError before anything is written if arguments do not fit together.
+    """
+    q_segments, kv_segments = split_segments(segment_ids)
+    count = checks.threads(threads)
+    attributes = options_of(**options)
+    if "integral" in attributes:
+        raise UsageError("integral: expected False, because it has no gradients")
+    found = _facts((q1, k1, q2, k1 if k2 is None else k2, v), lam,
+                   (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), None, None)
+    found.append(facts_of(d_out, "d_out"))
+    for name in DIFFERENTIABLE:
+        gradient = gradients.get(OPERAND[name].argument)
+        found.append(_ABSENT if gradient is None else facts_of(gradient, f"gradient of {OPERAND[name].argument}"))
+    plan = _plan(BackwardPlan, found, kv_len is not None, q_offset is not None, k2 is None, attributes, target)
+    _add_positions(found, plan, kv_len, q_offset)
+    if plan.has_tables:
+        _check_tables(plan, found)
+    if plan.is_empty:
+        _check_target(target)
+        for name, gradient in gradients.items():
+            as_array(gradient, f"gradient of {name}")[...] = 0
+    elif plan.has_tables:
+        _backward_by_sequence(found, k2 is None, dict(options, target=target, threads=threads))
+    else:
+        packed = plan.packed([found[slot][1] for slot in plan.slots])
+        _executable(plan).call_packed(plan.entry, packed, len(plan.slots), 0, None, count)
+
+
+def _backward_by_sequence(found, shared: bool, options) -> None:
+    """The gradients of packed sequences, one after the other."""
+    arrays = {name: as_array(facts[2], name) for name, facts in zip(BACKWARD_NAMES, found) if facts is not _ABSENT}
+    bounds = arrays.pop("cu_seqlens_q"), arrays.pop("cu_seqlens_k")
+    if shared:
+        arrays["k2"] = None
+    # What all sequences share has a gradient that is a sum over them.
+    sums = {name: np.zeros(arrays[name].shape, np.float32) for name in ("d_lambda", "d_norm_weight") if name in arrays and arrays[name].ndim < 3}
+    for sequence, (queries, keys) in enumerate(zip(*(map(slice, bound[:-1], bound[1:]) for bound in bounds))):
+        rows = {name: _rows(name.removeprefix("d_"), array, sequence, queries, keys) for name, array in arrays.items()}
+        rows |= {name: np.empty_like(array) for name, array in sums.items()}
+        gradients = {OPERAND[name].argument: rows.pop(f"d_{name}") for name in DIFFERENTIABLE if f"d_{name}" in rows}
+        attention_backward(lam=rows.pop("lambda"), gradients=gradients, **rows, **options)
+        for name, array in sums.items():
+            array += gradients[OPERAND[name[2:]].argument]
+    for name, array in sums.items():
+        arrays[name][...] = array
+
+
+def _rows(name: str, array, sequence: int, queries: slice, keys: slice):
+    """What one sequence has of an array of packed ones."""
+    if array is None or array.ndim == 0 or name == "norm_weight":
+        return array
+    if name == "q_offset":
+        return array[sequence:sequence + 1]
+    if name == "lambda":
+        return array[:, queries] if array.ndim == 3 else array
+    return array[:, :, keys if name in KEYS else queries]
+
+
+def _wants_gradient(*values) -> bool:
+    """Whether PyTorch would record a gradient for one of these arguments, which are those of DIFFERENTIABLE, q1 a tensor. Raises UsageError
+    for what it differentiates in another way."""
+    torch = sys.modules["torch"]
+    if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
+        from .torch.gradient import GRADIENTS, refuse_transforms
+
+        refuse_transforms(dict(zip(GRADIENTS, values)))
+    return torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in values)
+
+
+def _facts(maps, lam, others, ordinal: int | None, native: int | None) -> list[tuple]:
+    """Facts of q1, k1, q2, k2 and v, of lam, and of what is named in _SAID, without kv_len and q_offset."""
+    found = [facts_for(value, name, ordinal, native) for name, value in zip(NAMES, maps)]
+    found.append(_lambda(lam, ordinal, native))
+    found += [_ABSENT if value is None else facts_for(value, name, ordinal, native) for name, value in zip(_SAID, others)]
+    return found
+
+
+def _add_positions(found, plan: Plan | BackwardPlan, kv_len, q_offset) -> None:
+    if kv_len is not None:
+        found[KV_LEN] = _positions("kv_len", kv_len, plan.batch, 0)
+    if q_offset is not None:
+        found[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -_HIGHEST - 1)
+
+
 #: What errors call the arguments behind lam, of which kv_len and q_offset are read when the number of sequences is known.
 _SAID = tuple(operand.said for operand in OPERANDS[len(REQUIRED):])
 #: Facts of an argument that was not given, and the spec of a number.
@@ -148,12 +251,11 @@ _ABSENT = (None, 0, None)
 _NUMBER = (np.dtype(np.float32), (), (), IN_BYTES)
 
 
-def _plan(found, has_lengths: bool, has_offsets: bool, options, target: str) -> Plan:
-    shared = found[1][0] == found[3][0] and found[1][1] == found[3][1]
+def _plan(kind, found, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
     key = (*[facts[0] for facts in found], has_lengths, has_offsets, shared, options, target)
     plan = _plans.get(key)
     if plan is None:
-        plan = Plan(key[: len(NAMES)], has_lengths, has_offsets, shared, options, target)
+        plan = kind(key[: len(found)], has_lengths, has_offsets, shared, options, target)
         with _lock:
             _plans[key] = plan
             if len(_plans) > MOST_PLANS:
@@ -161,12 +263,12 @@ def _plan(found, has_lengths: bool, has_offsets: bool, options, target: str) -> 
     return plan
 
 
-def _executable(plan: Plan) -> Executable:
+def _executable(plan: Plan | BackwardPlan) -> Executable:
     kind = plan.target, plan.module
     with _lock:
         executable = _compiled.pop(kind, None)
         if executable is None:
-            executable = Executable(plan.module, target=plan.target, name="attention")
+            executable = Executable(plan.module, target=plan.target, name=plan.entry)
             for diagnostic in executable.diagnostics:
                 if diagnostic.kind == "missed":
                     warnings.warn(f"{diagnostic.message} ({diagnostic.category})", RuntimeWarning, stacklevel=3)
@@ -235,7 +337,8 @@ def _lambda(lam, ordinal, native) -> tuple:
     return facts_of(rounded, "lam")
 
 
-def _segments(segment_ids) -> tuple:
+def split_segments(segment_ids) -> tuple:
+    """The two parts of segment_ids, or None for each."""
     if segment_ids is None:
         return None, None
     if not isinstance(segment_ids, (tuple, list)) or len(segment_ids) != 2 or any(ids is None for ids in segment_ids):

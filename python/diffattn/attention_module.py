@@ -28,8 +28,8 @@ _MOST_CHECKED = 1024
 _PLAIN = frozenset((type(None), bool, int, float, str))
 
 
-def options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
-               integral=False) -> tuple[str | None, ...]:
+def options_of(scale=None, is_causal=False, window=None, softcap=None, lam_activation=None, norm=None, norm_eps=1e-5,
+               norm_eps_mode="inside", out_scale=1.0, integral=False) -> tuple[str | None, ...]:
     """The op's attributes as a builtin's options, which MLIR writes so, exactly: enumerations are words. The first is the scale's; None
     stands for the default."""
     options = (scale, is_causal, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
@@ -130,8 +130,8 @@ def size_bounds(queries: int, keys: int) -> str:
 
 
 def memref(name: str, array: ArrayType, tables: tuple[str, ...] = ()) -> str:
-    """The type to compile for: batch, lengths and strides stay open; head counts, widths, the one batch of packed sequences and the
-    rows of a page do not. `tables`: those of TABLES that are given."""
+    """The type to compile for an array of the operand `name`: batch, lengths and strides stay open; head counts, widths, the one batch of
+    packed sequences and the rows of a page do not. `tables`: those of TABLES that are given."""
     if name in POSITIONS:
         return f"memref<?x{_MLIR[array.dtype]}>"
     shape, fixed = array.shape, fixed_axes(name, array.ndim, tables)
@@ -166,11 +166,26 @@ def _memref(dtype: np.dtype, sizes: tuple[int | None, ...], is_dense: bool) -> s
 @functools.lru_cache(maxsize=1024)
 def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) -> str:
     """The function `attention` of arguments with these names and types; `shared`: k1 is k2 too, which is not among them."""
+    return _function("attention", types, ("lambda", *_OPTIONAL), f"outs(%init : {dict(types)['init']})", attributes, shared)
+
+
+@functools.lru_cache(maxsize=1024)
+def backward_module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) -> str:
+    """The function `attention_backward` of arguments with these names and types, those of destinations, `d_q1` and so on, included;
+    `shared`: k1 is k2 too, which is not among them, and the destination of k1 is that of both."""
+    outs = " ".join(f"{name}(%{name} : {t})" for name, t in types if name.startswith("d_") and name != "d_out")
+    return _function("attention_backward", types, ("d_out", "lambda", *_OPTIONAL), f"outs({outs})", attributes, shared)
+
+
+_OPTIONAL = tuple(operand.name for operand in OPTIONAL)
+
+
+def _function(op: str, types: tuple[tuple[str, str], ...], clauses: tuple[str, ...], outs: str, attributes: str, shared: bool) -> str:
+    """A function of the op's name that is one op; those of `clauses` that have types become its clauses."""
     type_of = dict(types)
     arguments = ", ".join(f"%{name}: {t}" for name, t in types)
     ins = ("q1", "k1", "q2", "k1" if shared else "k2", "v")
-    clauses = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(type_of[n] for n in ins)})",
-               f"lambda(%lambda : {type_of['lambda']})"]
-    clauses += [f"{n}(%{n} : {type_of[n]})" for n in (operand.name for operand in OPTIONAL) if n in type_of]
-    return (f"func.func @attention({arguments}) {{\n  diffattn.attention {' '.join(clauses)}\n"
-            f"    outs(%init : {type_of['init']}) {{{attributes}}}\n  return\n}}\n")
+    written = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(type_of[n] for n in ins)})"]
+    written += [f"{n}(%{n} : {type_of[n]})" for n in clauses if n in type_of]
+    return (f"func.func @{op}({arguments}) {{\n  diffattn.{op} {' '.join(written)}\n"
+            f"    {outs} {{{attributes}}}\n  return\n}}\n")

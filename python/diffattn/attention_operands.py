@@ -65,3 +65,7 @@ KEYS = ("k1", "k2", "v")
 POSITIONS = ("kv_len", "q_offset")
 #: Where sequences begin, and which pages are theirs.
 TABLES = ("cu_seqlens_q", "cu_seqlens_k", "block_table")
+#: The operands that have gradients, in the order of their destinations.
+DIFFERENTIABLE = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate")
+#: The arguments of the compiled function of gradients: operands, the gradient of the result, and destinations, which are as their operands.
+BACKWARD_NAMES = (*NAMES[:-1], "d_out", *(f"d_{name}" for name in DIFFERENTIABLE))

@@ -14,46 +14,25 @@ import numpy as np
 
 from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
-from .attention_module import attributes_of, memref, module, size_bounds
-from .attention_operands import AS_Q1, F32, FLOATS, I32, I64, KEYS, NAMES, OPERAND, OPERANDS, POSITIONS, TABLES
+from .attention_module import attributes_of, backward_module, memref, module, size_bounds
+from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLOATS, I32, I64, KEYS, NAMES, OPERAND, OPERANDS, POSITIONS,
+                                 TABLES, Operand)
 from .errors import InputError, UsageError
 
 KV_LEN, Q_OFFSET, INIT = (NAMES.index(name) for name in (*POSITIONS, "init"))
 CU_SEQLENS_Q, CU_SEQLENS_K, BLOCK_TABLE = (NAMES.index(name) for name in TABLES)
 #: The fields of `Array`, and what writes so many of them.
 _ARRAY = "QiiQQ"
-_PACKS = [struct.Struct("=" + _ARRAY * count).pack for count in range(len(NAMES) + 1)]
+_PACKS = [struct.Struct("=" + _ARRAY * count).pack for count in range(len(BACKWARD_NAMES) + 1)]
 
 
-class Plan:
-    """`specs` has one spec for each of NAMES, None: not given. `has_lengths`, `has_offsets`: whether kv_len and q_offset are."""
+class _Packed:
+    """What the C interface takes: arrays in their order, those of `slots` of all that the call may have."""
 
-    def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
-        given = {name: ArrayType(spec, OPERAND[name].said) for name, spec in zip(NAMES, specs) if spec is not None}
-        sizes = check_arguments(given, options, has_lengths)
-        #: The result's shape and, if none was given, its type.
-        self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
-        #: How many sequences there are, and so numbers of kv_len and q_offset.
-        self.batch, self.is_empty = sizes["N"], 0 in self.shape
-        #: Queries, keys (of a page), pages; and whether there are tables.
-        self.queries, self.keys, self.pages = sizes["Tq"], sizes["Tk"], sizes["P"]
-        self.has_tables = any(name in given for name in TABLES)
-        for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
-            if is_given:
-                given[name] = ArrayType((I64, (self.batch,), (1,), IN_ELEMENTS))
-        if "init" in given:
-            _check_out(given["init"], self.dtype, self.shape)
-        else:
-            given["init"] = ArrayType((self.dtype, self.shape, dense_steps(self.shape), IN_ELEMENTS))
-        if shared:
-            del given["k2"]
-        self.slots = tuple(slot for slot, name in enumerate(NAMES) if name in given)
-        self.arrays = [given[NAMES[slot]] for slot in self.slots]
-        self.q1_on_device, self.any_on_device = given["q1"].on_device, any(array.on_device for array in self.arrays)
-        tables = tuple(name for name in TABLES if name in given)
-        types = tuple((NAMES[slot], memref(NAMES[slot], array, tables)) for slot, array in zip(self.slots, self.arrays))
-        attributes = attributes_of(sizes["d"], options) + ("" if tables else size_bounds(sizes["Tq"], sizes["Tk"]))
-        self.module, self.target = module(types, attributes, shared), target
+    slots: tuple[int, ...]
+    arrays: list[ArrayType]
+
+    def _lay_out(self) -> None:
         # The sizes and strides of all arrays, one after the other.
         numbers = [number for array in self.arrays for sizes in (array.shape, array.steps) for number in sizes]
         self._numbers = (ctypes.c_int64 * len(numbers))(*numbers)
@@ -69,6 +48,101 @@ class Plan:
         words[:: len(_ARRAY)] = addresses
         count = len(self.slots)
         return (Array * count).from_buffer_copy(_PACKS[count](*words))
+
+
+class Plan(_Packed):
+    """`specs` has one spec for each of NAMES, None: not given. `has_lengths`, `has_offsets`: whether kv_len and q_offset are."""
+
+    #: The compiled function's name.
+    entry = "attention"
+
+    def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
+        given = {name: ArrayType(spec, OPERAND[name].said) for name, spec in zip(NAMES, specs) if spec is not None}
+        sizes = check_arguments(given, options, has_lengths)
+        #: The result's shape and, if none was given, its type.
+        self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
+        #: How many sequences there are, and so numbers of kv_len and q_offset.
+        self.batch, self.is_empty = sizes["N"], 0 in self.shape
+        #: Queries, keys (of a page), pages; and whether there are tables.
+        self.queries, self.keys, self.pages = sizes["Tq"], sizes["Tk"], sizes["P"]
+        self.has_tables = any(name in given for name in TABLES)
+        _add_positions(given, self.batch, has_lengths, has_offsets)
+        if "init" in given:
+            _check_out(given["init"], self.dtype, self.shape)
+        else:
+            given["init"] = ArrayType((self.dtype, self.shape, dense_steps(self.shape), IN_ELEMENTS))
+        if shared:
+            del given["k2"]
+        self.slots = tuple(slot for slot, name in enumerate(NAMES) if name in given)
+        self.arrays = [given[NAMES[slot]] for slot in self.slots]
+        self.q1_on_device, self.any_on_device = given["q1"].on_device, any(array.on_device for array in self.arrays)
+        tables = tuple(name for name in TABLES if name in given)
+        types = tuple((NAMES[slot], memref(NAMES[slot], array, tables)) for slot, array in zip(self.slots, self.arrays))
+        attributes = attributes_of(sizes["d"], options) + ("" if tables else size_bounds(sizes["Tq"], sizes["Tk"]))
+        self.module, self.target = module(types, attributes, shared), target
+        self._lay_out()
+
+
+class BackwardPlan(_Packed):
+    """The same of gradients. `specs` has one spec for each of BACKWARD_NAMES; destinations are given for the gradients that are wanted.
+    `shared`: k1 is k2 too, and its destination, if there is one, is that of both."""
+
+    entry = "attention_backward"
+
+    def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
+        given = {name: ArrayType(spec, _operand(name).said) for name, spec in zip(BACKWARD_NAMES, specs) if spec is not None}
+        operands = {name: array for name, array in given.items() if not name.startswith("d_")}
+        sizes = check_arguments(operands, options, has_lengths)
+        dtype = operands["q1"].dtype
+        _check_array(given["d_out"], "d_out", (dtype, F32), tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")))
+        for name in DIFFERENTIABLE:
+            if f"d_{name}" in given:
+                _check_destination(given, name)
+        #: Whether there is nothing that a gradient could come from, so that all are zero.
+        self.is_empty = 0 in (sizes["Tk"], *given["d_out"].shape)
+        self.batch, self.queries, self.keys = sizes["N"], sizes["Tq"], sizes["Tk"]
+        #: Packed sequences have plans of their own, one each.
+        self.has_tables = any(name in operands for name in TABLES)
+        if self.has_tables:
+            return
+        given |= operands  # a mask has all its axes now
+        if "d_bias" in given:
+            given["d_bias"] = given["d_bias"].of_rank(4)
+        _add_positions(given, self.batch, has_lengths, has_offsets)
+        if shared:
+            del given["k2"]
+        self.slots = tuple(slot for slot, name in enumerate(BACKWARD_NAMES) if name in given)
+        self.arrays = [given[BACKWARD_NAMES[slot]] for slot in self.slots]
+        types = tuple((name, memref(_operand(name).name, array)) for name, array in
+                      zip((BACKWARD_NAMES[slot] for slot in self.slots), self.arrays))
+        #: What is compiled, and for what.
+        self.module, self.target = backward_module(types, attributes_of(sizes["d"], options), shared), target
+        self._lay_out()
+
+
+def _operand(name: str) -> Operand:
+    """The operand whose sizes an array of BACKWARD_NAMES has."""
+    if name == "d_out":
+        return OPERAND["init"]._replace(said=name)
+    operand = OPERAND[name.removeprefix("d_")]
+    return operand._replace(said=f"gradient of {operand.said}") if name.startswith("d_") else operand
+
+
+def _check_destination(given, name) -> None:
+    destination, operand = given[f"d_{name}"], given.get(name)
+    said = _operand(f"d_{name}").said
+    if operand is None:
+        raise UsageError(f"{said}: expected none, because {OPERAND[name].argument} was not given")
+    if operand.dtype.kind == "b":
+        raise UsageError(f"{said}: expected none, because a mask of truth values has no gradient")
+    _check_array(destination, said, (operand.dtype, F32), operand.shape)
+    _check_distinct(destination, said)
+
+
+def _add_positions(given, batch: int, has_lengths: bool, has_offsets: bool) -> None:
+    for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
+        if is_given:
+            given[name] = ArrayType((I64, (batch,), (1,), IN_ELEMENTS))
 
 
 def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...], has_lengths: bool) -> dict[str, int]:
@@ -170,10 +244,11 @@ def _check_others(given, sizes, options) -> None:
 
 
 def _check_type(given, name, dtypes, shape) -> None:
-    array = given.get(name)
-    if array is None:
-        return
-    said = OPERAND[name].said
+    if name in given:
+        _check_array(given[name], OPERAND[name].said, dtypes, shape)
+
+
+def _check_array(array, said, dtypes, shape) -> None:
     if array.dtype not in dtypes:
         raise InputError(f"{said}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
     if array.shape != shape:
@@ -195,13 +270,18 @@ def _mask(array, dtype, sizes):
 
 
 def _check_out(out, dtype, shape) -> None:
-    _check_type({"init": out}, "init", (dtype, F32), shape)
-    if out.is_empty:
+    _check_array(out, "out", (dtype, F32), shape)
+    _check_distinct(out, "out")
+
+
+def _check_distinct(array, said) -> None:
+    """Of what is written."""
+    if array.is_empty:
         return
     # From the closest elements to the farthest, each axis must step over all that the ones before it reach.
     reach = 1
-    for step, size in sorted((abs(s), n) for s, n in zip(out.steps, shape) if n > 1):
+    for step, size in sorted((abs(s), n) for s, n in zip(array.steps, array.shape) if n > 1):
         if step < reach:
-            raise InputError(f"out: expected elements that share no memory, but got shape {list(shape)} with strides "
-                             f"{[s * out.dtype.itemsize for s in out.steps]} bytes")
+            raise InputError(f"{said}: expected elements that share no memory, but got shape {list(array.shape)} with strides "
+                             f"{[s * array.dtype.itemsize for s in array.steps]} bytes")
         reach += (size - 1) * step

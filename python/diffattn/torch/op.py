@@ -1,4 +1,4 @@
-"""`torch.ops.diffattn.attention`: `diffattn.attention` as an operator of PyTorch (docs/custom-op.md).
+"""`torch.ops.diffattn.attention`: `diffattn.attention` as an operator of PyTorch (docs/custom-op.md), and `attention_backward`, its gradients.
 
 It has the names and meanings of `diffattn.attention` where operators can; what differs:
 
@@ -6,11 +6,15 @@ It has the names and meanings of `diffattn.attention` where operators can; what 
 - segment_ids are two arguments, q_segments and kv_segments;
 - `target` is None for the tensors' device: "cpu", or "cuda" on the current stream. There is no `out`, no `stream` and no `threads`.
 
+`attention_backward` has the operands and options of `attention` behind the gradient of its result, but k2 is None where it is k1; and
+`output_mask`, which says for q1, k1, q2, k2, v, lam, attn_mask, norm_weight and gate whether the gradient is wanted. It returns those.
+
 Raises what `diffattn.attention` raises.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 
 try:
@@ -21,16 +25,19 @@ except ImportError as error:
     raise LibraryError(f"expected the package torch, but importing it gave: {error}; pip install 'diffattn[torch]'") from None
 
 from .._attention import attention
-from ..attention_operands import OPTIONAL
+from ..attention_operands import OPTIONAL, REQUIRED
 from ..errors import InputError, LibraryError
+from . import gradient
 
 #: The oldest version whose operators have all that is used here.
 OLDEST = (2, 10)
 
-SCHEMA = """attention(Tensor q1, Tensor k1, Tensor q2, Tensor k2, Tensor v, Tensor lam, *, float? scale=None, bool is_causal=False,
-SymInt[]? window=None, float? softcap=None, str? lam_activation=None, str? norm=None, float norm_eps=1e-05,
-str norm_eps_mode="inside", float out_scale=1.0, OPTIONAL, bool integral=False, str? target=None) -> Tensor"""
-SCHEMA = SCHEMA.replace("OPTIONAL", ", ".join(f"Tensor? {operand.argument}=None" for operand in OPTIONAL))
+_OPTIONS = """float? scale=None, bool is_causal=False, SymInt[]? window=None, float? softcap=None, str? lam_activation=None,
+str? norm=None, float norm_eps=1e-05, str norm_eps_mode="inside", float out_scale=1.0, OPTIONAL, bool integral=False, str? target=None"""
+_OPTIONS = _OPTIONS.replace("OPTIONAL", ", ".join(f"Tensor? {operand.argument}=None" for operand in OPTIONAL))
+SCHEMA = f"attention(Tensor q1, Tensor k1, Tensor q2, Tensor k2, Tensor v, Tensor lam, *, {_OPTIONS}) -> Tensor"
+BACKWARD_SCHEMA = f"""attention_backward(Tensor d_out, Tensor q1, Tensor k1, Tensor q2, Tensor? k2, Tensor v, Tensor lam, *, bool[] output_mask,
+{_OPTIONS}) -> Tensor[]"""
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -43,26 +50,70 @@ def _run(q1, k1, q2, k2, v, lam, *, window=None, q_segments=None, kv_segments=No
     return attention(q1, k1, q2, k2, v, lam, window=window and tuple(window), segment_ids=segment_ids, target=target, **options)
 
 
-def _fake(q1, k1, q2, k2, v, lam, **_):
+def _fake(q1, k1, q2, k2, v, lam, **options):
     """The result of `_run` without its values. Sizes may be symbols, so they are checked by calls alone."""
-    for name, tensor in (("q1", q1), ("k1", k1), ("q2", q2), ("k2", k2), ("v", v)):
+    _check_fakes(dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v), dict(lam=lam, **options))
+    return q1.new_empty((*q1.shape[:3], v.shape[3]))
+
+
+def _fake_backward(d_out, q1, k1, q2, k2, v, lam, *, output_mask, **options):
+    """The same of `compute_gradients`."""
+    operands = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
+    gradient.check_differentiable({**operands, **options, "d_out": d_out})
+    wanted = gradient.wanted_of(output_mask, {**operands, **options})
+    maps = {name: tensor for name, tensor in operands.items() if name != "lam" and tensor is not None}
+    _check_fakes(maps, dict(d_out=d_out, lam=lam, **options))
+    if d_out.dim() != 4:
+        raise InputError(f"d_out: expected rank 4, [batch, heads, length, width], but got shape {list(d_out.shape)}")
+    if d_out.dtype not in (q1.dtype, torch.float32):
+        types = " or ".join(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in (q1.dtype, torch.float32)))
+        raise InputError(f"d_out: expected {types}, but got {d_out.dtype}")
+    return [torch.empty_like(tensor) for tensor in wanted.values()]
+
+
+def _check_fakes(maps, others) -> None:
+    q1 = maps["q1"]
+    for name, tensor in maps.items():
         if tensor.dim() != 4:
             raise InputError(f"{name}: expected rank 4, [batch, heads, length, width], but got shape {list(tensor.shape)}")
         if tensor.dtype not in _FLOATS or tensor.dtype != q1.dtype:
             raise InputError(f"{name}: expected float32, float16 or bfloat16 as all of q1, k1, q2, k2 and v, but got {tensor.dtype}")
-    return q1.new_empty((*q1.shape[:3], v.shape[3]))
+    # Where one tensor is on the device "meta", PyTorch computes no values of any.
+    for name, tensor in (maps | others).items():
+        if isinstance(tensor, torch.Tensor) and (tensor.device.type == "meta") != (q1.device.type == "meta"):
+            raise InputError(f"{name}: expected a tensor on {q1.device} as q1, but got one on {tensor.device}")
 
 
-def _refuse_gradient(keys, *operands, **options):
-    """Before the kernel, for tensors that autograd knows."""
-    if torch.is_grad_enabled():
-        tensors = dict(zip(("q1", "k1", "q2", "k2", "v", "lam"), operands), **options)
-        for name, tensor in tensors.items():
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                raise InputError(f"{name}: expected a tensor without gradient, because torch.ops.diffattn.attention has no backward; "
-                                 "call under torch.no_grad(), or give tensor.detach()")
-    below = keys & torch._C._after_autograd_keyset
-    return torch.ops.diffattn.attention.default.redispatch(below, *operands, **options)
+def _refuse_layout(*operands, **options):
+    """The kernel for tensors without strides."""
+    names = [argument.name for argument in (_backward if len(operands) > len(REQUIRED) else _forward)._schema.arguments]
+    for name, tensor in (dict(zip(names, operands)) | options).items():
+        if isinstance(tensor, torch.Tensor) and tensor.layout != torch.strided:
+            raise InputError(f"{name}: expected a tensor with strides, but got one of layout {tensor.layout}; call to_dense() first")
+
+
+def _autograd(keys, *operands, **options):
+    """Before the kernel of `attention`, for tensors that autograd knows."""
+    given = dict(zip(gradient.ARGUMENTS, operands), **options)
+    gradient.refuse_transforms(given)
+    below = functools.partial(_forward.redispatch, keys & torch._C._after_autograd_keyset)
+    if _requires_gradient(given):
+        return gradient.differentiable(below, _backward, given)
+    return below(*operands, **options)
+
+
+def _autograd_backward(keys, d_out, *operands, **options):
+    """Before the kernel of `attention_backward`."""
+    given = dict(zip(gradient.ARGUMENTS, operands), d_out=d_out, **options)
+    gradient.refuse_transforms(given)
+    below = functools.partial(_backward.redispatch, keys & torch._C._after_autograd_keyset)
+    if _requires_gradient(given):
+        return gradient.once(below, given)
+    return below(d_out, *operands, **options)
+
+
+def _requires_gradient(given) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in given.values())
 
 
 def _register() -> torch.library.Library:
@@ -70,12 +121,18 @@ def _register() -> torch.library.Library:
     if version is None or tuple(map(int, version.groups())) < OLDEST:
         raise LibraryError(f"expected torch {'.'.join(map(str, OLDEST))} or later, but got {torch.__version__}")
     library = torch.library.Library("diffattn", "FRAGMENT")
-    # Any strides are taken, so compilers need not copy for them.
-    library.define(" ".join(SCHEMA.split()), tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
-    library.impl("attention", _run, "CPU")
-    library.impl("attention", _run, "CUDA")
-    library.impl("attention", _refuse_gradient, "Autograd", with_keyset=True)
-    torch.library.register_fake("diffattn::attention", _fake, lib=library)
+    for schema, run, autograd, fake in ((SCHEMA, _run, _autograd, _fake),
+                                        (BACKWARD_SCHEMA, gradient.compute_gradients, _autograd_backward, _fake_backward)):
+        name = schema.partition("(")[0]
+        # Any strides are taken, so compilers need not copy for them.
+        library.define(" ".join(schema.split()), tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
+        for key in ("CPU", "CUDA"):
+            library.impl(name, run, key)
+        for key in ("SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA"):
+            library.impl(name, _refuse_layout, key)
+        library.impl(name, autograd, "Autograd", with_keyset=True)
+        library.impl(name, gradient.refuse_vmap, "FuncTorchBatched")
+        torch.library.register_fake(f"diffattn::{name}", fake, lib=library)
     return library
 
 
@@ -91,3 +148,4 @@ def add_operator(schema: str, fake, run=None) -> None:
 
 #: It takes the operators with it when it goes.
 _library = _register()
+_forward, _backward = torch.ops.diffattn.attention.default, torch.ops.diffattn.attention_backward.default

@@ -262,8 +262,6 @@ def test_calls_that_are_refused():
     model = diffllama()
     diffattn.patch(model)
     ids = torch.tensor([[5, 9]])
-    with pytest.raises(InputError, match=r"q1: expected a tensor without gradient.*torch.no_grad\(\)"):
-        model(ids)
     with torch.no_grad():
         with pytest.raises(UsageError, match="output_attentions: expected False in a patched model"):
             model(ids, output_attentions=True)

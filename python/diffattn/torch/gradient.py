@@ -1,0 +1,225 @@
+"""Gradients of `diffattn::attention`: autograd's side of it, and what `diffattn::attention_backward` computes (docs/training.md).
+
+Nothing of a forward call is kept but its operands: the backward call computes both maps again. Only gradients that are wanted are
+computed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd import forward_ad
+
+from .. import checks
+from .._attention import attention, attention_backward, split_segments
+from ..arrays import as_array
+from ..attention_operands import DIFFERENTIABLE, OPERAND, OPTIONAL, REQUIRED
+from ..errors import InputError, UsageError
+
+#: The arguments of `attention` that are arrays, in the order of the ops, and those that have gradients.
+ARGUMENTS = tuple(operand.argument for operand in (*REQUIRED, *OPTIONAL))
+GRADIENTS = tuple(OPERAND[name].argument for name in DIFFERENTIABLE)
+
+_NAME = "torch.ops.diffattn.attention"
+#: Arguments with which there are no gradients, and why.
+_WITHOUT = {"block_table": "keys in pages, which many sequences may share, have none",
+            "integral": "the mean over all queries has none"}
+
+#: PyTorch's ops whose results are elements of their argument where they lie, as autograd names them.
+_VIEWS = frozenset(f"{name}Backward{number}" for number, names in enumerate((
+    "Alias AsStrided Expand Permute ReshapeAlias Select Slice Split SplitWithSizes Squeeze T Transpose Unbind Unsqueeze View",
+    "Squeeze", "Squeeze")) for name in names.split())
+
+
+class _Attention(torch.autograd.Function):
+    """A forward call that is recorded: `names` are those of `tensors`, `others` all other arguments. Without k2 it is k1."""
+
+    @staticmethod
+    def forward(forward, backward, names, others, *tensors):
+        given = {**others, **dict(zip(names, tensors))}
+        given.setdefault("k2", given["k1"])
+        return forward(**given)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.call, ctx.names, ctx.others, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, d_out):
+        wanted = [name for name, is_wanted in zip(ctx.names, ctx.needs_input_grad[4:]) if is_wanted]
+        if d_out is None or not wanted:
+            return (None,) * (4 + len(ctx.names))
+        given = {"k2": None, **ctx.others, **dict(zip(ctx.names, ctx.saved_tensors))}
+        found = dict(zip(wanted, ctx.call(d_out=d_out, output_mask=[name in wanted for name in GRADIENTS], **given)))
+        return (None,) * 4 + tuple(map(found.get, ctx.names))
+
+
+class _Gradients(torch.autograd.Function):
+    """A backward call that is recorded, so that who takes its derivative hears why there is none."""
+
+    @staticmethod
+    def forward(call, names, others, *tensors):
+        return tuple(call(**others, **dict(zip(names, tensors))))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise UsageError(f"{_NAME}: expected one derivative, because gradients of its gradients are not computed, but got create_graph=True "
+                         "and a second one")
+
+
+def differentiable(forward: Callable[..., torch.Tensor], backward: Callable[..., Sequence[torch.Tensor]],
+                   given: dict[str, Any]) -> torch.Tensor:
+    """`forward(**given)` on the arguments of the op, recorded for autograd; `backward` is called as `torch.ops.diffattn.attention_backward`.
+
+    Raises UsageError or InputError for arguments with which there are no gradients.
+    """
+    check_differentiable(given)
+    tensors, others = _tensors_of(given)
+    if "k1" in tensors and "k2" in tensors and _is_one_key(tensors["k1"], tensors["k2"]):
+        del tensors["k2"]  # what flows to k1 is the gradient of both
+    return _Attention.apply(forward, backward, tuple(tensors), others, *tensors.values())
+
+
+def once(call: Callable[..., Sequence[torch.Tensor]], given: dict[str, Any]) -> list[torch.Tensor]:
+    """`call(**given)`, gradients, which have none themselves: what takes the derivative of one raises UsageError."""
+    tensors, others = _tensors_of(given, "d_out")
+    return list(_Gradients.apply(call, tuple(tensors), others, *tensors.values()))
+
+
+def _tensors_of(given, *more) -> tuple[dict, dict]:
+    tensors = {name: given[name] for name in (*more, *ARGUMENTS) if isinstance(given.get(name), torch.Tensor)}
+    return tensors, {name: value for name, value in given.items() if name not in tensors}
+
+
+def check_differentiable(given: dict[str, Any]) -> None:
+    """Raises UsageError or InputError, with the argument's name, for what has no gradients."""
+    for name, why in _WITHOUT.items():
+        if given.get(name) is not None and given[name] is not False:
+            raise UsageError(f"{name}: expected none in a call that needs gradients, because {why}; call under torch.no_grad()")
+    for name, tensor in given.items():
+        if isinstance(tensor, torch.Tensor) and tensor.device.type not in ("cpu", "meta"):
+            raise InputError(f"{name}: expected a tensor in memory of the host in a call that needs gradients, because gradients run on CPUs, "
+                             f"but got one on {tensor.device}; call under torch.no_grad()")
+    target = given.get("target")
+    if target is not None and str(target).partition(":")[0] != "cpu":
+        raise UsageError(f"target: expected None or a CPU in a call that needs gradients, because gradients run on CPUs, but got "
+                         f"{checks.shown(target)}")
+
+
+def refuse_transforms(given: dict[str, Any]) -> None:
+    """Raises UsageError for tensors of torch.func's transforms and of forward-mode differentiation, whose derivatives would be lost."""
+    if torch._C._are_functorch_transforms_active():
+        for name, tensor in given.items():
+            if isinstance(tensor, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                raise _transformed(name)
+    if forward_ad._current_level >= 0:
+        for name, tensor in given.items():
+            if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+                raise UsageError(f"{name}: expected a tensor without tangent, because {_NAME} has no forward-mode derivative (jvp)")
+
+
+def refuse_vmap(*operands, **_):
+    """The ops' rule of batching."""
+    raise _transformed("q1" if len(operands) == len(REQUIRED) else "d_out")
+
+
+def _transformed(name: str) -> UsageError:
+    return UsageError(f"{name}: expected a tensor outside of torch.func's transforms (vmap, grad, jvp, ...), because {_NAME} has no rules "
+                      "for them; give batches as its first axis, and take gradients by backward() or torch.autograd.grad")
+
+
+def _is_one_key(k1: torch.Tensor, k2: torch.Tensor) -> bool:
+    """Whether both are the same elements of the same tensor by autograd's graph, so that one gradient, of both, may flow to k1 alone.
+
+    Equal addresses are not enough: k2 may be k1.detach(), or come from an op that changes gradients.
+    """
+    if k1 is k2:
+        return True
+    plain = (torch.Tensor, torch.nn.Parameter)
+    if type(k1) not in plain or type(k2) not in plain or k1.requires_grad != k2.requires_grad:
+        return False
+    if k1.shape != k2.shape or k1.dtype != k2.dtype or k1.stride() != k2.stride():
+        return False
+    try:
+        if k1.data_ptr() != k2.data_ptr():
+            return False
+    except RuntimeError:  # of what transforms of functions trace with
+        return False
+    if not k1.requires_grad:
+        return True
+    # Hooks and retained gradients are of one of them.
+    return not any(k._backward_hooks or k.retains_grad for k in (k1, k2)) and _origin(k1) == _origin(k2)
+
+
+def _origin(tensor: torch.Tensor) -> tuple:
+    """The tensor that `tensor` is a view of by PyTorch's own ops, as autograd's node and the number of its result."""
+    edge = torch.autograd.graph.get_gradient_edge(tensor)
+    node, number = edge.node, edge.output_nr
+    while node.name() in _VIEWS:
+        node, number = node.next_functions[0]
+    return node, number
+
+
+def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, q_segments=None, kv_segments=None, target=None, threads=None,
+                      **options) -> list[torch.Tensor]:
+    """The gradients that `output_mask` asks for, in the order of GRADIENTS, each of its argument's shape, type and, where that is dense,
+    strides. k2: None for k1, whose gradient then is that of both."""
+    operands = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
+    check_differentiable({**operands, **options, "d_out": d_out, "target": target})
+    wanted = wanted_of(output_mask, {**operands, **options})
+    results = {name: torch.empty_like(tensor) for name, tensor in wanted.items()}
+    # Those that are not of q1's type or float32 are rounded from float32.
+    exact = {name: result if result.dtype == q1.dtype and name != "lam" else torch.empty_like(result, dtype=torch.float32)
+             for name, result in results.items()}
+    segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
+    options.pop("block_table", None)
+    attention_backward(d_out, *operands.values(), exact, segment_ids=segment_ids, target=target or "cpu", threads=threads, **options)
+    return [result if result is exact[name] else result.copy_(exact[name]) for name, result in results.items()]
+
+
+def wanted_of(output_mask: Sequence[bool], given: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The operands whose gradients are asked for, by name. Raises UsageError if there are none, and for one that has no gradient."""
+    if len(output_mask) != len(GRADIENTS):
+        raise UsageError(f"output_mask: expected {len(GRADIENTS)} truth values, for {', '.join(GRADIENTS)}, but got {len(output_mask)}")
+    wanted = {name: given.get(name) for name, is_wanted in zip(GRADIENTS, output_mask) if is_wanted}
+    if not wanted:
+        raise UsageError("output_mask: expected True for at least one gradient, but got False for all")
+    for name, tensor in wanted.items():
+        if tensor is None:
+            raise UsageError(f"output_mask: expected False for {name}, because it was not given, but got True")
+        if not tensor.is_floating_point():
+            raise UsageError(f"output_mask: expected False for {name}, because {tensor.dtype} has no gradient, but got True")
+    return wanted
+
+
+def attention_with_gradient(*operands, out=None, stream=None, threads=None, segment_ids=None, window=None, target="cpu", **options) -> torch.Tensor:
+    """`diffattn.attention` where an argument requires a gradient."""
+    for name, value in (("out", out), ("stream", stream)):
+        if value is not None:
+            raise UsageError(f"{name}: expected none in a call that needs gradients; call under torch.no_grad()")
+    q_segments, kv_segments = split_segments(segment_ids)
+    given = dict(zip(ARGUMENTS, operands), q_segments=q_segments, kv_segments=kv_segments, window=window, target=target, **options)
+    given = {name: _kept(name, value) if name in ARGUMENTS else value for name, value in given.items()}
+    compute = functools.partial(compute_gradients, threads=threads)
+    return differentiable(functools.partial(_forward, threads=threads), lambda **call: once(compute, call), given)
+
+
+def _forward(q_segments, kv_segments, **given) -> torch.Tensor:
+    return attention(segment_ids=None if q_segments is None else (q_segments, kv_segments), **given)
+
+
+def _kept(name: str, value):
+    """An operand as the backward call may read it: tensors know when they were changed, other arrays are copied."""
+    if value is None or isinstance(value, (torch.Tensor, bool, int, float, np.generic)):
+        return value
+    return np.array(as_array(value, name))
