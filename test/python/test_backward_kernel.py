@@ -103,7 +103,7 @@ def shaped(isa):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_threads_and_other_batches_change_no_bit(shaped, again):
-    """Nine batches of two groups of heads are enough work items; with one or two, slices are."""
+    """Slices are work items where there are few groups of heads for each thread, and else follow one another."""
     one, results = shaped[again], {}
     for threads in (1, 2, 4):
         executable = runtime.Executable(one.text("tensor", one.draw(1)), threads=threads, cache=False)

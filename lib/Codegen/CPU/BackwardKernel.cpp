@@ -32,10 +32,11 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// With fewer groups of all batches, slices are work items.
-static constexpr int64_t kEnoughGroups = 16;
+/// With fewer groups of all batches for each thread, slices are work items.
+static constexpr int64_t kGroupsPerThread = 2;
 
-/// More slices would need more memory than gradients have.
+/// Slices that are work items need the memory of so many gradients of keys and
+/// values.
 static constexpr int64_t kMostSlices = 8;
 
 /// Keys whose sums one work item adds up.
@@ -579,8 +580,14 @@ LogicalResult mlir::diffattn::callBackwardKernel(KernelCaller &caller,
     Value size = b.add(scratch.getTotal(), b.mul(sums, panels));
     caller.parallelFor(functions.emitGroups(), context, groups, bytes(size));
   };
-  Value areItems = b.both(b.less(b.index(1), sizes.slices),
-                          b.less(groups, b.index(kEnoughGroups)));
+  // Slices that are work items have memory of their own each.
+  Value areItems = b.less(b.index(1), sizes.slices);
+  if (KernelBuilder::known(sizes.slices) != 1) {
+    Value available = caller.getThreads();
+    Value share = b.both(b.less(b.index(1), available),
+                         b.less(groups, b.mul(available, kGroupsPerThread)));
+    areItems = b.both(areItems, share);
+  }
   Value panels = b.select(areItems, b.mul(slices, sums), b.index(0));
   Value memory = bytes(b.add(shared.getTotal(), panels));
   caller.withMemory(context, spec.attention.slots, memory, [&] {

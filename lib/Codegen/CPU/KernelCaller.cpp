@@ -48,3 +48,9 @@ void KernelCaller::parallelFor(LLVM::LLVMFuncOp body, Value context,
   callRuntime(RuntimeFunction::parallel_for,
               {address, context, count, scratch, b.index(threads)});
 }
+
+Value KernelCaller::getThreads() {
+  if (threads > 0)
+    return b.index(threads);
+  return callRuntime(RuntimeFunction::threads, {}).getResult();
+}

@@ -31,6 +31,9 @@ public:
   void parallelFor(LLVM::LLVMFuncOp body, Value context, Value count,
                    Value scratch);
 
+  /// The most threads that a loop gets, i64.
+  Value getThreads();
+
   KernelBuilder &b;
   const ModuleOp module;
 

@@ -1,11 +1,26 @@
-// RUN: diffattn-opt %s --convert-diffattn-to-vector | FileCheck %s
-// RUN: diffattn-opt %s --convert-diffattn-to-vector | FileCheck %s --check-prefix=FEW
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(convert-diffattn-to-vector{threads=2})" | FileCheck %s
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(convert-diffattn-to-vector{threads=2})" | FileCheck %s --check-prefix=FEW
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(convert-diffattn-to-vector{threads=1})" | FileCheck %s --check-prefix=ONE
+// RUN: diffattn-opt %s --convert-diffattn-to-vector | FileCheck %s --check-prefix=ANY
 
-// With few groups of heads, slices of queries are work items, and their sums another loop; norm weights and lambda are summed at the end.
+// With few groups of heads for each thread, slices of queries are work items, and their sums another loop; norm weights and lambda are summed at the end.
 
 !q = memref<1x2x64x16xf32>
 #small = #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 16, qk_tile = [4, 2, 2], pv_tile = [4, 1, 2], kv_block_size = 16,
                                 two_pass_keys = 1024, q_slice_size = 32>
+
+// One thread takes less memory with one slice after the other; how many there are may be the runtime's to say.
+
+// ONE:       func.func @slices(
+// ONE-NOT:     diffattn_attention_backward_0_slices
+// ONE:         llvm.mlir.addressof @diffattn_attention_backward_0 :
+// ONE:         llvm.mlir.addressof @diffattn_attention_backward_0_sums
+// ANY:       func.func @slices(
+// ANY:         %[[THREADS:.*]] = llvm.call @diffattn_rt_threads()
+// ANY:         scf.if
+// ANY:           llvm.mlir.addressof @diffattn_attention_backward_0_slices
+// ANY:         } else {
+// ANY:           llvm.mlir.addressof @diffattn_attention_backward_0 :
 
 // CHECK:       func.func @slices(
 // CHECK:         %[[SLICES:.*]] = llvm.mlir.addressof @diffattn_attention_backward_0_slices

@@ -55,7 +55,8 @@ extern "C" {
   FUNCTION(alloc_result)                                                       \
   FUNCTION(device_fill)                                                        \
   FUNCTION(quantized_gemm)                                                     \
-  FUNCTION(gated_gemm)
+  FUNCTION(gated_gemm)                                                         \
+  FUNCTION(threads)
 
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
