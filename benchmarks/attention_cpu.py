@@ -49,6 +49,9 @@ MASKS = {
     "room": lambda i, j, keys: (j < keys // 4) & (i >= 0),
 }
 
+#: What the plot says below the bars of a kind of row.
+TITLES = {"prefill": "", "backward": "\nbackward", "forward + backward": "\nboth"}
+
 
 def targets(args, dtype):
     if args.isa:
@@ -72,7 +75,24 @@ def emptied_caches(probe):
     """What runs before each sample of decoding: what one contestant leaves in the last cache would be a gift to the next, largest where
     they read the same one after the other."""
     other = np.ones(OTHER_BYTES, np.uint8)
-    return lambda: probe.read([other], 1)
+    return lambda _: probe.read([other], 1)
+
+
+def rated(args, probe, kind, dtype, length, causal, flop, times, ours):
+    """The row of `times` of as many queries as keys, which take `flop` operations without a mask: rates, and what `ours` are beside the
+    fastest of the others."""
+    flop *= 0.5 if causal else 1
+    for entry in times.values():
+        entry["gflops"] = flop / entry["seconds"] / 1e9
+    best = min(times.keys() - ours.keys(), key=lambda n: times[n]["seconds"])
+    row = {"kind": kind, "dtype": dtype, "length": length, "causal": causal, "times": times, "fastest peer": best}
+    for n in ours:
+        row[n] = {"ratio": times[best]["seconds"] / times[n]["seconds"],
+                  "of peak": times[n]["gflops"] / (probe.best * args.threads)}
+        print(f"{dtype} {kind}, N {length} {'causal' if causal else 'full'}: {n} {times[n]['gflops']:.0f} GFLOP/s, "
+              f"{row[n]['ratio']:.2f}x of {best} ({times[best]['gflops']:.0f}), {row[n]['of peak']:.0%} of the FMA peak "
+              f"{noise(times)}", flush=True)
+    return row
 
 
 def measure_prefill(args, probe, dtype, length, causal):
@@ -86,18 +106,7 @@ def measure_prefill(args, probe, dtype, length, causal):
         for call in theirs.values():
             call()
         times = sample(probe, {**ours, **theirs}, args.turns)
-    flop = args.shape.flop(length, length) * (0.5 if causal else 1)
-    for entry in times.values():
-        entry["gflops"] = flop / entry["seconds"] / 1e9
-    best = min((n for n in times if n in theirs), key=lambda n: times[n]["seconds"])
-    row = {"kind": "prefill", "dtype": dtype, "length": length, "causal": causal, "times": times, "fastest peer": best}
-    for n in ours:
-        row[n] = {"ratio": times[best]["seconds"] / times[n]["seconds"],
-                  "of peak": times[n]["gflops"] / (probe.best * args.threads)}
-        print(f"{dtype} N {length} {'causal' if causal else 'full'}: {n} {times[n]['gflops']:.0f} GFLOP/s, "
-              f"{row[n]['ratio']:.2f}x of {best} ({times[best]['gflops']:.0f}), {row[n]['of peak']:.0%} of the FMA peak "
-              f"{noise(times)}", flush=True)
-    return row
+    return rated(args, probe, "prefill", dtype, length, causal, args.shape.flop(length, length), times, ours)
 
 
 def measure_decode(args, probe, dtype, length, key_heads):
@@ -166,12 +175,13 @@ def measure_mask(args, probe, dtype, name, queries, keys):
 
 
 def plot(result, path):
+    """Bars of the rows with rates, of which there are some."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = [r for r in result["rows"] if r["kind"] == "prefill"]
+    rows = [r for r in result["rows"] if r["kind"] in TITLES]
     figure, axis = pyplot.subplots(figsize=(max(6, 1.3 * len(rows)), 3.6), layout="constrained")
     names = list(dict.fromkeys(n for r in rows for n in r["times"]))
     width = 0.8 / len(names)
@@ -181,28 +191,22 @@ def plot(result, path):
                  color={"diffattn": "#3366aa", "diffattn 256-bit": "#88aadd"}.get(name, str(0.35 + 0.1 * i)))
     axis.axhline(result["fma_peak_gflops"] * result["threads"], color="black", lw=0.8, ls="--", label="f32 FMA peak")
     axis.set_xticks([x + 0.4 for x in range(len(rows))],
-                    [f"{r['dtype']} {r['length']}\n{'causal' if r['causal'] else 'full'}" for r in rows])
+                    [f"{r['dtype']} {r['length']}\n{'causal' if r['causal'] else 'full'}{TITLES[r['kind']]}" for r in rows])
     axis.set(ylabel="GFLOP/s, nominal", title=f"{result['machine']}, {result['threads']} thread(s), {result['date']}")
     axis.legend(fontsize=7, ncols=4)
     figure.savefig(path, dpi=120)
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+def add_options(parser):
+    """The options of shapes, contestants and samples."""
     positive = at_least(1)
     parser.add_argument("--lengths", type=positive, nargs="+", default=[1024, 2048, 4096])
-    parser.add_argument("--dtypes", nargs="+", choices=list(TYPES), default=["f32", "bf16"])
     parser.add_argument("--batch", type=positive, default=1)
     parser.add_argument("--heads", type=positive, default=8)
-    parser.add_argument("--key-heads", type=positive, help="a divisor of the heads (default: as many; decoding also with a quarter)")
+    parser.add_argument("--key-heads", type=positive, help="a divisor of the heads (default: as many; where decoding is timed also a quarter)")
     parser.add_argument("--d", type=positive, default=64, help="width of a query or key")
     parser.add_argument("--dv", type=positive, help="width of a value (default: 2 d; of V2 d)")
     parser.add_argument("--v2", action="store_true", help="one key for both maps, lambda of each token, no norm")
-    parser.add_argument("--decode-keys", type=at_least(0), default=32768, help="0: no decoding")
-    parser.add_argument("--segments", type=at_least(0), nargs=2, default=[8, 512], metavar=("COUNT", "EACH"),
-                        help="packed sequences and the tokens of each; 0 0: none")
-    parser.add_argument("--masks", nargs="+", choices=list(MASKS), default=[],
-                        help="masks that are arrays: of as many queries as keys, and of one query where there is decoding")
     parser.add_argument("--avx2", action="store_true", help="everybody without AVX-512: our code for AVX2, PyTorch as its variables say")
     parser.add_argument("--isa", nargs="+", metavar="ISA", help="our code for these instruction sets, one beside the other (default: native)")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="without the naive peer under torch.compile")
@@ -210,24 +214,40 @@ def parse():
     parser.add_argument("--threads", type=positive, default=1)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu needs one thread")
     parser.add_argument("--output", type=Path, help="where the JSON goes, and the PNG beside it")
+
+
+def parse_options(parser):
+    """What the command line says, with the shape that its options are of."""
     args = parser.parse_args()
     if args.clock == "cpu" and args.threads != 1:
         parser.error("expected --threads 1 with --clock cpu: it adds up what threads take")
-    if (args.segments[0] == 0) != (args.segments[1] == 0):
-        parser.error(f"--segments: expected two numbers of at least 1, or 0 0, but got {args.segments[0]} {args.segments[1]}")
     if args.isa and args.avx2:
         parser.error("expected --avx2 or --isa, not both: --avx2 has our code for AVX2 alone")
     if args.heads % (args.key_heads or 1):
         parser.error(f"--key-heads: expected a divisor of {args.heads}, but got {args.key_heads}")
-    args.decode_heads = [args.key_heads] if args.key_heads else sorted({args.heads, max(args.heads // 4, 1)}, reverse=True)
-    args.decode_heads = [heads for heads in args.decode_heads if args.heads % heads == 0]
     args.shape = Shape(args.batch, args.heads, args.key_heads or args.heads, args.d, args.dv or (args.d if args.v2 else 2 * args.d), args.v2)
     return args
 
 
-def main():
-    args = parse()
-    # Before anything brings up OpenMP, which all contestants share.
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    add_options(parser)
+    parser.add_argument("--dtypes", nargs="+", choices=list(TYPES), default=["f32", "bf16"])
+    parser.add_argument("--decode-keys", type=at_least(0), default=32768, help="0: no decoding")
+    parser.add_argument("--segments", type=at_least(0), nargs=2, default=[8, 512], metavar=("COUNT", "EACH"),
+                        help="packed sequences and the tokens of each; 0 0: none")
+    parser.add_argument("--masks", nargs="+", choices=list(MASKS), default=[],
+                        help="masks that are arrays: of as many queries as keys, and of one query where there is decoding")
+    args = parse_options(parser)
+    if (args.segments[0] == 0) != (args.segments[1] == 0):
+        parser.error(f"--segments: expected two numbers of at least 1, or 0 0, but got {args.segments[0]} {args.segments[1]}")
+    args.decode_heads = [args.key_heads] if args.key_heads else sorted({args.heads, max(args.heads // 4, 1)}, reverse=True)
+    args.decode_heads = [heads for heads in args.decode_heads if args.heads % heads == 0]
+    return args
+
+
+def set_up(args):
+    """PyTorch and OpenMP as the options say. Nothing has brought up OpenMP before, which all contestants share."""
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
     if args.avx2:
         os.environ.update(NO_AVX512)
@@ -238,18 +258,18 @@ def main():
 
         torch._inductor.config.cpp.simdlen = 256
     torch.set_num_threads(args.threads)
+
+
+def run(args, measure):
+    """The record of the rows that `measure` takes with a probe, printed, and written where the options say."""
+    import torch
+
     print(f"{args.shape.describe()}; PyTorch {torch.__version__} with {torch.backends.cpu.get_cpu_capability()}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         probe = Probe(Path(folder), time.perf_counter if args.clock == "wall" else time.process_time, wide=not args.avx2)
         peaks = probe.peaks()
         print("GFLOP/s of one core: " + ", ".join(f"{n} {p if isinstance(p, str) else f'{p:.0f}'}" for n, p in peaks.items()), flush=True)
-        rows = [measure_prefill(args, probe, t, n, causal) for t in args.dtypes for n in args.lengths for causal in (False, True)]
-        if args.decode_keys:
-            rows += [measure_decode(args, probe, t, args.decode_keys, heads) for t in args.dtypes for heads in args.decode_heads]
-        if args.segments[0]:
-            rows += [measure_segments(args, probe, t, *args.segments) for t in args.dtypes]
-        sizes = [(n, n) for n in args.lengths] + [(1, args.decode_keys)] * (args.decode_keys > 0)
-        rows += [measure_mask(args, probe, t, name, *size) for t in args.dtypes for name in args.masks for size in sizes]
+        rows = measure(probe)
     peaks["fma f32"] = probe.best
     result = {"machine": cpu_name(), "date": datetime.date.today().isoformat(), "threads": args.threads, "clock": args.clock,
               "shape": dataclasses.asdict(args.shape), "torch": torch.__version__, "torch capability": torch.backends.cpu.get_cpu_capability(),
@@ -257,8 +277,24 @@ def main():
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(result, indent=2) + "\n")
-        if any(row["kind"] == "prefill" for row in rows):
+        if any(row["kind"] in TITLES for row in rows):
             plot(result, args.output.with_suffix(".png"))
+
+
+def main():
+    args = parse()
+    set_up(args)
+
+    def measure(probe):
+        rows = [measure_prefill(args, probe, t, n, causal) for t in args.dtypes for n in args.lengths for causal in (False, True)]
+        if args.decode_keys:
+            rows += [measure_decode(args, probe, t, args.decode_keys, heads) for t in args.dtypes for heads in args.decode_heads]
+        if args.segments[0]:
+            rows += [measure_segments(args, probe, t, *args.segments) for t in args.dtypes]
+        sizes = [(n, n) for n in args.lengths] + [(1, args.decode_keys)] * (args.decode_keys > 0)
+        return rows + [measure_mask(args, probe, t, name, *size) for t in args.dtypes for name in args.masks for size in sizes]
+
+    run(args, measure)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Differential attention of one shape as PyTorch composes it, beside ours: shared by the rows of attention_cpu.py."""
+"""Differential attention of one shape as PyTorch composes it, beside ours: shared by attention_cpu.py and attention_backward_cpu.py."""
 
+import functools
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -29,6 +30,10 @@ class Shape:
     def flop(self, queries, keys):
         """Those of two separate attentions, whatever ours does."""
         return self.batch * self.heads * queries * keys * (4 * self.d + 4 * self.dv)
+
+    def backward_flop(self, queries, keys):
+        """Those of the gradients: both maps again, d_q and d_k of each, and once d_v and the product of d_out with the values."""
+        return self.batch * self.heads * queries * keys * (12 * self.d + 4 * self.dv)
 
     def describe(self):
         return (f"{'V2 ' if self.v2 else ''}({self.d},{self.dv}), {self.heads} heads" +
@@ -72,17 +77,21 @@ class Operands:
         ends = {"lam_activation": "sigmoid"} if self.shape.v2 else {"norm": "rms", "out_scale": OUT_SCALE}
         return diffattn.attention(*self.arrays, self.lam, scale=self.shape.scale, target=target, **ends, **options)
 
-    def peers(self, causal, compiled=True, seen=None):
-        """The compositions that PyTorch offers, each a function without arguments; `seen`: which keys [queries, keys] a query sees."""
+    def rows_of_lambda(self, lam):
+        """What multiplies the second map, for each row [batch, heads, queries, 1]: of V2's logits; a number is one for all rows."""
+        return lam.sigmoid().transpose(1, 2)[..., None].to(self.tensors[-1].dtype) if self.shape.v2 else lam
+
+    def compositions(self, causal, seen=None):
+        """Those that PyTorch offers, each a function of q1, k1, q2, k2, v and the rows of lambda; `seen`: which keys [queries, keys] a
+        query sees. "sdpa x4" takes v as its two halves, and is there where each is of the queries' width, as PyTorch's fast kernel asks."""
         import torch
 
-        shape, (q1, k1, q2, k2, v) = self.shape, self.tensors
+        shape, (q1, k1, _, _, v) = self.shape, self.tensors
         group, sdpa = shape.heads // shape.key_heads, torch.nn.functional.scaled_dot_product_attention
         mask = torch.full((q1.shape[2], k1.shape[2]), float("-inf"), dtype=v.dtype).triu(1) if causal else None
         if seen is not None:
             seen = torch.from_numpy(seen)
             mask = torch.zeros(seen.shape, dtype=v.dtype).masked_fill(~seen, float("-inf"))
-        lam = torch.from_numpy(self.lam).sigmoid().transpose(1, 2)[..., None].to(v.dtype) if shape.v2 else LAMBDA
 
         def end(x):
             if shape.v2:
@@ -96,20 +105,27 @@ class Operands:
             scores = q @ wide(k).transpose(-1, -2) * shape.scale
             return torch.softmax(scores if mask is None else scores + mask, -1)
 
-        def naive(q1, k1, q2, k2, v):
-            return end((one_map(q1, k1) - lam * one_map(q2, k2)) @ wide(v))
-
         def one(q, k, v):
             return sdpa(q, k, v, seen, is_causal=causal, scale=shape.scale, enable_gqa=group > 1)
 
-        calls = {"naive": lambda: naive(q1, k1, q2, k2, v)}
+        def both(q, k, halves):
+            return torch.cat([one(q, k, x) for x in halves], -1)
+
+        functions = {"naive": lambda q1, k1, q2, k2, v, lam: end((one_map(q1, k1) - lam * one_map(q2, k2)) @ wide(v)),
+                     "sdpa x2": lambda q1, k1, q2, k2, v, lam: end(one(q1, k1, v) - lam * one(q2, k2, v))}
+        if shape.dv == 2 * shape.d:
+            functions["sdpa x4"] = lambda q1, k1, q2, k2, halves, lam: end(both(q1, k1, halves) - lam * both(q2, k2, halves))
+        return functions
+
+    def peers(self, causal, compiled=True, seen=None):
+        """The compositions on these operands, each a function without arguments; `compiled`: also the naive one under torch.compile."""
+        import torch
+
+        functions = self.compositions(causal, seen)
         if compiled:
             torch._dynamo.reset()
-            function = torch.compile(naive)
-            calls["compiled"] = lambda: function(q1, k1, q2, k2, v)
-        calls["sdpa x2"] = lambda: end(one(q1, k1, v) - lam * one(q2, k2, v))
-        if shape.dv == 2 * shape.d:  # then each half of the values is of the queries' width, as PyTorch's fast kernel asks
-            halves = [x.contiguous() for x in v.chunk(2, -1)]
-            both = lambda q, k: torch.cat([one(q, k, x) for x in halves], -1)
-            calls["sdpa x4"] = lambda: end(both(q1, k1) - lam * both(q2, k2))
-        return calls
+            functions["compiled"] = torch.compile(functions["naive"])
+        *maps, v = self.tensors
+        lam = self.rows_of_lambda(torch.from_numpy(self.lam) if self.shape.v2 else self.lam)
+        return {name: functools.partial(function, *maps, [x.contiguous() for x in v.chunk(2, -1)] if name == "sdpa x4" else v, lam)
+                for name, function in functions.items()}

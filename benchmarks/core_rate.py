@@ -198,7 +198,7 @@ def timed(clock, call, repeat):
 def sample(probe, calls, turns, prepare=None):
     """For each call the least time of the samples that count, their median and quartiles, their number, that of all, and the gate.
 
-    `prepare` is called before each sample, outside of its time, which is then that of one call."""
+    `prepare` is called with the name before each sample, outside of its time, which is then that of one call."""
     samples = {name: [] for name in calls}
     for turn in range(turns * MOST_TURNS):
         # Judged anew each time: what a quiet core reaches is known better and better.
@@ -208,7 +208,7 @@ def sample(probe, calls, turns, prepare=None):
         for name, call in calls.items():
             before = probe.rate()
             if prepare:
-                prepare()
+                prepare(name)
             seconds = timed(probe.clock, call, repeat=prepare is None)
             samples[name].append((seconds, min(before, probe.rate())))
     result = {}

@@ -46,13 +46,14 @@ def test_what_prepares_a_sample_is_not_timed(bench):
     probe = FakeProbe([100] * 200)
     seen = []
 
-    def prepare():
-        seen.append(probe.now)
+    def prepare(name):
+        seen.append((name, probe.now))
         probe.now += 7.0
 
     times = bench.sample(probe, {"x": probe.call, "y": probe.call}, 8, prepare=prepare)
     assert times["x"]["seconds"] == times["y"]["seconds"] == pytest.approx(1.0)
-    assert len(seen) == times["x"]["of"] + times["y"]["of"] and len(set(seen)) == len(seen)
+    assert len(seen) == times["x"]["of"] + times["y"]["of"] and len({now for _, now in seen}) == len(seen)
+    assert [name for name, _ in seen] == ["x", "y"] * times["x"]["of"]
 
 
 def test_the_first_of_short_calls_is_not_timed(bench):
