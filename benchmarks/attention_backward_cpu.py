@@ -18,8 +18,8 @@ the forward pass those of two separate attentions (6 units), half of them if cau
 """
 
 import argparse
+import functools
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -28,9 +28,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
 
-from attention_cpu import add_options, parse_options, rated, run, set_up, targets  # noqa: E402
-from attention_peers import OUT_SCALE, Operands  # noqa: E402
+from attention_cpu import add_options, parse_options, rated, run_shape, set_up_peers, targets  # noqa: E402
+from attention_peers import Operands  # noqa: E402
 from core_rate import at_least, sample  # noqa: E402
+from held_memory import peak_in_process, peak_of, raised  # noqa: E402
 
 #: The largest norm of an error, as a part of the norm of what PyTorch's naive composition gives.
 TOLERANCE = 1e-4
@@ -61,7 +62,12 @@ class Gradients:
         return (*leaves[:3], leaves[1], *leaves[3:]) if self.shape.v2 else leaves
 
     def ours(self):
-        return {name: differential(self, target) for name, target in targets(self.args, "f32").items()}
+        import diffattn
+
+        def on_leaves(target):
+            return lambda *leaves: diffattn.attention(*self.six(leaves), is_causal=self.causal, target=target, **self.operands.options)
+
+        return {name: on_leaves(target) for name, target in targets(self.args, "f32").items()}
 
     def peers(self):
         import torch
@@ -104,57 +110,6 @@ class Gradients:
                     raise SystemExit(f"expected {name} to give what PyTorch's naive composition gives, but got an error of {error:.2g} in {what}")
 
 
-def module(shape, causal):
-    """The functions `forward` and `backward` of batches and lengths of any size."""
-    from diffattn.attention_module import attributes_of, options_of
-
-    end = {"lam_activation": "sigmoid", "norm": None, "out_scale": 1.0} if shape.v2 else {"lam_activation": None, "norm": "rms", "out_scale": OUT_SCALE}
-    attributes = attributes_of(shape.d, options_of(shape.scale, causal, None, None, norm_eps=1e-5, norm_eps_mode="inside", **end))
-    memref = lambda heads, width: f"memref<?x{heads}x?x{width}xf32, strided<[?, ?, ?, 1], offset: ?>>"
-    q, o = (memref(shape.heads, width) for width in (shape.d, shape.dv))
-    k, v = (memref(shape.key_heads, width) for width in (shape.d, shape.dv))
-    lam = f"memref<?x?x{shape.heads}xf32, strided<[?, ?, 1], offset: ?>>" if shape.v2 else "memref<f32>"
-    types = {"q1": q, "k1": k, "q2": q, **({} if shape.v2 else {"k2": k}), "v": v, "lambda": lam}
-    arguments = ", ".join(f"%{name}: {t}" for name, t in types.items())
-    maps = ["q1", "k1", "q2", "k1" if shape.v2 else "k2", "v"]
-    ins = f"ins({', '.join('%' + n for n in maps)} : {', '.join(types[n] for n in maps)})"
-    outs = " ".join(f"d_{name}(%d_{name} : {t})" for name, t in types.items())
-    return f"""
-func.func @forward({arguments}, %out: {o}) {{
-  diffattn.attention {ins} lambda(%lambda : {lam}) outs(%out : {o}) {{{attributes}}}
-  return
-}}
-func.func @backward({arguments}, %d_out: {o}, {", ".join(f"%d_{name}: {t}" for name, t in types.items())}) {{
-  diffattn.attention_backward {ins} d_out(%d_out : {o}) lambda(%lambda : {lam}) outs({outs}) {{{attributes}}}
-  return
-}}
-"""
-
-
-def differential(gradients, target):
-    """Ours as a function of the leaves that autograd knows. It keeps the operands, nothing else."""
-    import torch
-    from diffattn.runtime import Executable
-
-    executable = Executable(module(gradients.shape, gradients.causal), target=target)
-
-    class Differential(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *leaves):
-            ctx.save_for_backward(*leaves)
-            out = torch.empty_like(gradients.d_out)
-            executable.call("forward", *(x.detach().numpy() for x in leaves), out.numpy())
-            return out
-
-        @staticmethod
-        def backward(ctx, d_out):
-            found = [torch.empty_like(x, requires_grad=False) for x in ctx.saved_tensors]
-            executable.call("backward", *(x.detach().numpy() for x in ctx.saved_tensors), d_out.numpy(), *(x.numpy() for x in found))
-            return tuple(found)
-
-    return Differential.apply
-
-
 def measure(args, probe, length, causal):
     import torch
 
@@ -177,36 +132,22 @@ def measure(args, probe, length, causal):
             rated(args, probe, "forward + backward", "f32", length, causal, flop + args.shape.flop(length, length), both, ours)]
 
 
-def held(field):
-    """VmRSS, the bytes that this process holds, or VmHWM, their peak since it was last reset."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{field}:"))
-    return int(line.split()[1]) << 10
-
-
 def show_memory(args, contestant, length):
     """In a process of its own: prints what it holds before a causal forward and backward, and at their peak."""
     args.compile = False
-    short, long = (Gradients(args, n, causal=True) for n in (SHORT, length))
-    functions = {**short.ours(), **short.peers()}
-    short.of(functions[contestant])
-    function = {**long.ours(), **long.peers()}[contestant]
-    Path("/proc/self/clear_refs").write_text("5\n")  # resets the peak; that of getrusage may be the parent's
-    before = held("VmRSS")
-    long.of(function)
-    print(json.dumps({"before": before, "peak": held("VmHWM")}))
+    for n in (SHORT, length):
+        gradients = Gradients(args, n, causal=True)
+        functions = gradients.ours() if contestant in targets(args, "f32") else gradients.peers()
+        bytes_ = peak_of(functools.partial(gradients.of, functions[contestant]))
+    print(json.dumps(bytes_))
 
 
 def measure_memory(args, length):
     contestants = [*targets(args, "f32"), *(["naive", "sdpa x2"] if length <= MOST_NAIVE else [])]
-    row = {"kind": "memory", "dtype": "f32", "length": length, "causal": True, "bytes": {}}
-    for name in contestants:
-        done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--show-memory", name, str(length)], stdout=subprocess.PIPE, check=False)
-        if done.returncode:
-            raise SystemExit(f"memory of {name}: expected a process to end well, but it ended with {done.returncode}; what it said is above")
-        row["bytes"][name] = json.loads(done.stdout)
-    raised = {name: b["peak"] - b["before"] for name, b in row["bytes"].items()}
-    print(f"memory, N {length}: " + ", ".join(f"{name} {size / 2**20:.0f} MiB, {size / 2**10 / length / args.shape.batch:.1f} KiB a token"
-                                              for name, size in raised.items()), flush=True)
+    row = {"kind": "memory", "dtype": "f32", "length": length, "causal": True,
+           "bytes": {name: peak_in_process("--show-memory", name, length) for name in contestants}}
+    print(f"memory, N {length}: " + ", ".join(f"{name} {raised(b) / 2**20:.0f} MiB, {raised(b) / 2**10 / length / args.shape.batch:.1f} KiB a token"
+                                              for name, b in row["bytes"].items()), flush=True)
     return row
 
 
@@ -221,7 +162,7 @@ def parse():
 
 def main():
     args = parse()
-    set_up(args)
+    set_up_peers(args)
     if args.show_memory:
         show_memory(args, args.show_memory[0], int(args.show_memory[1]))
         return
@@ -230,7 +171,7 @@ def main():
         times = [row for n in args.lengths for causal in (False, True) for row in measure(args, probe, n, causal)]
         return times + [measure_memory(args, n) for n in args.memory]
 
-    run(args, rows)
+    run_shape(args, rows)
 
 
 if __name__ == "__main__":

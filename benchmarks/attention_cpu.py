@@ -197,8 +197,21 @@ def plot(result, path):
     figure.savefig(path, dpi=120)
 
 
+def add_run_options(parser):
+    """The options of samples, and of the record."""
+    parser.add_argument("--turns", type=at_least(1), default=8)
+    parser.add_argument("--threads", type=at_least(1), default=1)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu needs one thread")
+    parser.add_argument("--output", type=Path, help="where the JSON goes, and beside it the PNG of rates")
+
+
+def check_run_options(parser, args):
+    if args.clock == "cpu" and args.threads != 1:
+        parser.error("expected --threads 1 with --clock cpu: it adds up what threads take")
+
+
 def add_options(parser):
-    """The options of shapes, contestants and samples."""
+    """The options of shapes and contestants, and those of all benchmarks."""
     positive = at_least(1)
     parser.add_argument("--lengths", type=positive, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--batch", type=positive, default=1)
@@ -210,17 +223,13 @@ def add_options(parser):
     parser.add_argument("--avx2", action="store_true", help="everybody without AVX-512: our code for AVX2, PyTorch as its variables say")
     parser.add_argument("--isa", nargs="+", metavar="ISA", help="our code for these instruction sets, one beside the other (default: native)")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="without the naive peer under torch.compile")
-    parser.add_argument("--turns", type=positive, default=8)
-    parser.add_argument("--threads", type=positive, default=1)
-    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu needs one thread")
-    parser.add_argument("--output", type=Path, help="where the JSON goes, and the PNG beside it")
+    add_run_options(parser)
 
 
 def parse_options(parser):
     """What the command line says, with the shape that its options are of."""
     args = parser.parse_args()
-    if args.clock == "cpu" and args.threads != 1:
-        parser.error("expected --threads 1 with --clock cpu: it adds up what threads take")
+    check_run_options(parser, args)
     if args.isa and args.avx2:
         parser.error("expected --avx2 or --isa, not both: --avx2 has our code for AVX2 alone")
     if args.heads % (args.key_heads or 1):
@@ -246,33 +255,38 @@ def parse():
     return args
 
 
-def set_up(args):
-    """PyTorch and OpenMP as the options say. Nothing has brought up OpenMP before, which all contestants share."""
-    os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    if args.avx2:
-        os.environ.update(NO_AVX512)
+def set_up(threads):
+    """Before anything brings up OpenMP, which all contestants share."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     import torch
 
+    torch.set_num_threads(threads)
+
+
+def set_up_peers(args):
+    """PyTorch as the options say, and what `set_up` does."""
+    if args.avx2:
+        os.environ.update(NO_AVX512)
+    set_up(args.threads)
     if args.avx2 and args.compile:
         import torch._inductor.config
 
         torch._inductor.config.cpp.simdlen = 256
-    torch.set_num_threads(args.threads)
 
 
-def run(args, measure):
-    """The record of the rows that `measure` takes with a probe, printed, and written where the options say."""
+def run(args, heading, facts, measure, wide=True):
+    """The record of `facts` and of the rows that `measure` takes with a probe, printed, and written where the options say."""
     import torch
 
-    print(f"{args.shape.describe()}; PyTorch {torch.__version__} with {torch.backends.cpu.get_cpu_capability()}", flush=True)
+    print(f"{heading}; PyTorch {torch.__version__} with {torch.backends.cpu.get_cpu_capability()}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        probe = Probe(Path(folder), time.perf_counter if args.clock == "wall" else time.process_time, wide=not args.avx2)
+        probe = Probe(Path(folder), time.perf_counter if args.clock == "wall" else time.process_time, wide)
         peaks = probe.peaks()
         print("GFLOP/s of one core: " + ", ".join(f"{n} {p if isinstance(p, str) else f'{p:.0f}'}" for n, p in peaks.items()), flush=True)
         rows = measure(probe)
     peaks["fma f32"] = probe.best
     result = {"machine": cpu_name(), "date": datetime.date.today().isoformat(), "threads": args.threads, "clock": args.clock,
-              "shape": dataclasses.asdict(args.shape), "torch": torch.__version__, "torch capability": torch.backends.cpu.get_cpu_capability(),
+              **facts, "torch": torch.__version__, "torch capability": torch.backends.cpu.get_cpu_capability(),
               "fma_peak_gflops": probe.best, "peaks": peaks, "rows": rows}
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
@@ -281,9 +295,14 @@ def run(args, measure):
             plot(result, args.output.with_suffix(".png"))
 
 
+def run_shape(args, measure):
+    """`run` of the shape that the options say."""
+    run(args, args.shape.describe(), {"shape": dataclasses.asdict(args.shape)}, measure, wide=not args.avx2)
+
+
 def main():
     args = parse()
-    set_up(args)
+    set_up_peers(args)
 
     def measure(probe):
         rows = [measure_prefill(args, probe, t, n, causal) for t in args.dtypes for n in args.lengths for causal in (False, True)]
@@ -294,7 +313,7 @@ def main():
         sizes = [(n, n) for n in args.lengths] + [(1, args.decode_keys)] * (args.decode_keys > 0)
         return rows + [measure_mask(args, probe, t, name, *size) for t in args.dtypes for name in args.masks for size in sizes]
 
-    run(args, measure)
+    run_shape(args, measure)
 
 
 if __name__ == "__main__":

@@ -71,11 +71,16 @@ class Operands:
         _, k1, _, k2, v = self.arrays
         return [k1, v] if k2 is k1 else [k1, k2, v]
 
+    @property
+    def options(self):
+        """Those of `diffattn.attention` that follow from the shape."""
+        ends = {"lam_activation": "sigmoid"} if self.shape.v2 else {"norm": "rms", "out_scale": OUT_SCALE}
+        return {"scale": self.shape.scale, **ends}
+
     def ours(self, target="cpu", **options):
         import diffattn
 
-        ends = {"lam_activation": "sigmoid"} if self.shape.v2 else {"norm": "rms", "out_scale": OUT_SCALE}
-        return diffattn.attention(*self.arrays, self.lam, scale=self.shape.scale, target=target, **ends, **options)
+        return diffattn.attention(*self.arrays, self.lam, target=target, **self.options, **options)
 
     def rows_of_lambda(self, lam):
         """What multiplies the second map, for each row [batch, heads, queries, 1]: of V2's logits; a number is one for all rows."""

@@ -1,0 +1,33 @@
+"""What a process holds of memory, and how far a call raises it: shared by the benchmarks of training."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def held(field):
+    """VmRSS, the bytes that this process holds, or VmHWM, their peak since it was last reset."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) << 10
+
+
+def peak_of(call):
+    """The bytes that this process holds before `call`, and at its peak meanwhile."""
+    Path("/proc/self/clear_refs").write_text("5\n")  # resets the peak; that of getrusage may be the parent's
+    before = held("VmRSS")
+    call()
+    return {"before": before, "peak": held("VmHWM")}
+
+
+def peak_in_process(*options):
+    """What a process of its own, this script with its options and `options`, prints of `peak_of`."""
+    done = subprocess.run([sys.executable, *sys.argv, *map(str, options)], stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, options))}: expected a process to end well, but it ended with {done.returncode}; what it said is above")
+    return json.loads(done.stdout)
+
+
+def raised(bytes_):
+    """Bytes of `peak_of` that the call raised the process by."""
+    return bytes_["peak"] - bytes_["before"]
