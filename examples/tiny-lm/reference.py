@@ -56,22 +56,30 @@ class DiffAttention(nn.Module):
         second = torch.exp((self.lambda_q2 * self.lambda_k2).sum())
         return first - second + self.lambda_init
 
+    def attend(self, q, k, v):
+        """The heads' normalized outputs `[B, heads, T, 2d]`, where each token sees itself and those before it.
+
+        Queries are `[B, 2, heads, T, d]`, keys `[B, 2, kv_heads, T, d]`: the map comes before the head. Values are
+        `[B, kv_heads, T, 2d]`.
+        """
+        length, group = q.shape[3], self.heads // self.kv_heads
+        k = k.repeat_interleave(group, dim=2)
+        v = v.repeat_interleave(group, dim=1)
+        scores = q @ k.transpose(-1, -2) * self.d**-0.5
+        hidden = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
+        maps = scores.float().masked_fill(hidden, -math.inf).softmax(-1).type_as(q)
+        out = (maps[:, 0] - self.lambda_full().type_as(q) * maps[:, 1]) @ v
+        return rms_norm(out, self.subln.weight, 1e-5) * (1 - self.lambda_init)
+
     def forward(self, x, cos, sin):
         batch, length, _ = x.shape
         q = rotate_interleaved(self.q_proj(x).view(batch, length, -1, self.d), cos, sin)
         k = rotate_interleaved(self.k_proj(x).view(batch, length, -1, self.d), cos, sin)
         v = self.v_proj(x).view(batch, length, self.kv_heads, 2 * self.d)
-        group = self.heads // self.kv_heads
-        # [B, T, heads, 2, d] -> [B, 2, heads, T, d]: the map comes before the head.
+        # [B, T, heads, 2, d] -> [B, 2, heads, T, d]
         q = q.view(batch, length, self.heads, 2, self.d).permute(0, 3, 2, 1, 4)
         k = k.view(batch, length, self.kv_heads, 2, self.d).permute(0, 3, 2, 1, 4)
-        k = k.repeat_interleave(group, dim=2)
-        v = v.transpose(1, 2).repeat_interleave(group, dim=1)
-        scores = q @ k.transpose(-1, -2) * self.d**-0.5
-        hidden = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
-        maps = scores.float().masked_fill(hidden, -math.inf).softmax(-1).type_as(x)
-        out = (maps[:, 0] - self.lambda_full().type_as(x) * maps[:, 1]) @ v
-        out = rms_norm(out, self.subln.weight, 1e-5) * (1 - self.lambda_init)
+        out = self.attend(q, k, v.transpose(1, 2))
         return self.out_proj(out.transpose(1, 2).reshape(batch, length, -1))
 
 

@@ -7,6 +7,7 @@ books but the held-out ones are the training text; the held-out ones become held
     python train.py                       # everything, about 40 minutes on one core
     python train.py --minutes 20          # ends sooner: the learning rate then falls to 0 within the time
     python train.py --resume              # goes on from the last checkpoint in --work
+    python train.py --attention diffattn  # attention and its gradients by torch.ops.diffattn.attention
 
 The learning rate rises, stays, and falls to 0 over the last quarter. An interrupt (Ctrl-C or SIGTERM) starts the fall
 at once, so that a run that had to end early still leaves a finished model; a second interrupt stops it.
@@ -18,6 +19,7 @@ import math
 import random
 import re
 import signal
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -45,6 +47,7 @@ CONFIG = {
     "bos_token_id": 0,
     "torch_dtype": "bfloat16",
 }
+DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32}
 # The names of the books, in order; `bible` prints only abbreviations of them before its verses.
 BOOKS = """Genesis,Exodus,Leviticus,Numbers,Deuteronomy,Joshua,Judges,Ruth,1 Samuel,2 Samuel,1 Kings,2 Kings,
 1 Chronicles,2 Chronicles,Ezra,Nehemiah,Esther,Job,Psalms,Proverbs,Ecclesiastes,Song of Solomon,Isaiah,Jeremiah,
@@ -104,6 +107,43 @@ def batch_of(tokens, size, length, generator):
     return F.pad(pieces, (1, 0), value=CONFIG["bos_token_id"])[:, :-1], pieces
 
 
+class OperatorAttention(reference.DiffAttention):
+    """Attention and its gradients by `torch.ops.diffattn.attention`, which keeps no maps."""
+
+    def attend(self, q, k, v):
+        # Autocast makes what projections give 16 bits wide, and the rotation makes it f32 again; products are of 16 bits.
+        (q1, q2), (k1, k2) = q.type_as(v).unbind(1), k.type_as(v).unbind(1)
+        norm = {"norm": "rms", "norm_weight": self.subln.weight, "norm_eps": 1e-5, "out_scale": 1 - self.lambda_init}
+        return torch.ops.diffattn.attention(q1, k1, q2, k2, v, self.lambda_full(), is_causal=True, **norm)
+
+
+def use_operator(model):
+    """Has every layer of `model` attend by the operator. Weights and their names stay."""
+    import diffattn.torch  # noqa: F401  registers it
+
+    for layer in model.model.layers:
+        layer.self_attn.__class__ = OperatorAttention
+
+
+def optimizer_of(model):
+    matrices = [p for p in model.parameters() if p.ndim == 2]
+    vectors = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, betas=(0.9, 0.95))
+
+
+def train_step(model, optimizer, inputs, targets, dtype):
+    """One step on token ids `[B, T]` and what follows each, computed in f32 or, under autocast, in `dtype`: the loss."""
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        logits = model(inputs)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
 def export(model, tokenizer, out):
     """Writes the weights as bf16. The vectors of lambda go through exp and are tiny: they stay f32."""
     from safetensors.torch import save_file
@@ -142,6 +182,8 @@ def main():
     parser.add_argument("--peak", type=float, default=3e-3, help="highest learning rate")
     parser.add_argument("--minutes", type=float, default=math.inf, help="start the fall so as to end in this time")
     parser.add_argument("--fall", type=int, help="step at which the learning rate starts to fall")
+    parser.add_argument("--attention", choices=["torch", "diffattn"], default="torch", help="plain PyTorch, or the operator")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="bf16", help="of products; weights are f32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
@@ -160,13 +202,12 @@ def main():
     heldout_ids = tokenizer.encode(heldout, add_special_tokens=False).ids
     window = CONFIG["max_position_embeddings"]
     model = reference.DiffV1(CONFIG)
+    if args.attention == "diffattn":
+        use_operator(model)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{parameters} parameters, {len(tokens)} tokens, {len(heldout_ids)} held out", flush=True)
 
-    matrices = [p for p in model.parameters() if p.ndim == 2]
-    vectors = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
+    optimizer = optimizer_of(model)
     generator = torch.Generator().manual_seed(SEED)
     curve = {"step": [], "train_loss": [], "heldout_step": [], "heldout_loss": []}
     step, steps, fall = 0, args.steps, args.fall or args.steps * 3 // 4
@@ -187,7 +228,7 @@ def main():
 
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
-    begin, losses = time.monotonic(), []
+    begin, losses, seconds = time.monotonic(), [], []
     while step < steps:
         minutes = (time.monotonic() - begin) / 60
         if step < fall and (interrupts or minutes > 0.75 * args.minutes):
@@ -196,20 +237,16 @@ def main():
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, fall, steps, args.peak)
         inputs, targets = batch_of(tokens, args.batch, window, generator)
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = model(inputs)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+        start = time.monotonic()
+        losses.append(train_step(model, optimizer, inputs, targets, DTYPES[args.dtype]))
+        seconds.append(time.monotonic() - start)
         step += 1
         if step % 20 == 0:
             curve["step"].append(step)
             curve["train_loss"].append(round(sum(losses) / len(losses), 4))
-            print(f"step {step}/{steps} loss {curve['train_loss'][-1]} minutes {minutes:.1f}", flush=True)
-            losses = []
+            milliseconds = statistics.median(seconds) * 1e3
+            print(f"step {step}/{steps} loss {curve['train_loss'][-1]} {milliseconds:.0f} ms a step minutes {minutes:.1f}", flush=True)
+            losses, seconds = [], []
         if step % 200 == 0 or step == steps:
             bits = reference.bits_per_character(model, heldout_ids, len(heldout_ids), window, 0)
             curve["heldout_step"].append(step)
@@ -234,6 +271,8 @@ def main():
         "batch": args.batch,
         "tokens_seen": steps * args.batch * window,
         "seed": SEED,
+        "attention": args.attention,
+        "dtype": args.dtype,
         "torch": torch.__version__,
     }
     (args.out / "training.json").write_text(json.dumps(result | {"curve": curve}) + "\n")
