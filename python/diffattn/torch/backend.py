@@ -56,7 +56,8 @@ def _compile(module, example_inputs, options: Options):
 
     def train(graph: torch.fx.GraphModule, _):
         raise CompileError("expected a graph without gradients, because no gradient flows back through compiled code, but an input or a "
-                           "parameter requires one; call under torch.no_grad(), and eval() the module")
+                           "parameter requires one; to train, use torch.compile(model), by which torch.ops.diffattn.attention stays one node with its "
+                           "gradients; to infer, call under torch.no_grad(), and eval() the module")
 
     spell_flex(module)
     zero_padding(module)

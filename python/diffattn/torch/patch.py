@@ -24,8 +24,8 @@ _CLASSES = {
 def patch(model: torch.nn.Module) -> list[str]:
     """Replaces every `DiffLlamaAttention` of transformers, `DiffAttention` and `DiffParallelScalingBlock` of timm in `model`,
     itself included, by a class that computes the same by `torch.ops.diffattn.attention`, and returns their names in
-    `model.named_modules()`. Attention weights are not computed; a call that would need a gradient or dropout is refused.
-    `unpatch(model)` undoes it.
+    `model.named_modules()`. It trains as before (docs/training.md). Attention weights are not computed; a call that would
+    need dropout of them is refused. `unpatch(model)` undoes it.
 
     Warns once where a library's release was not tried (docs/custom-op.md).
 

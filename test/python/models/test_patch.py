@@ -13,7 +13,7 @@ from timm.models.vision_transformer import DiffParallelScalingBlock
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
 
 import diffattn
-from diffattn.errors import InputError, UsageError
+from diffattn.errors import UsageError
 
 pytestmark = pytest.mark.oracle
 TINY = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 8,
@@ -272,5 +272,10 @@ def test_calls_that_are_refused():
     diffattn.patch(image)
     attention = image.get_submodule("blocks.0.attn")
     attention.attn_drop_p = 0.1
-    with pytest.raises(UsageError, match=r"attn_drop: expected no dropout.*call eval\(\)"):
+    with pytest.raises(UsageError, match="attn_drop: expected 0 in a patched model in training, because .*, but got 0.1"):
         attention.train()(torch.zeros(1, 4, 48))
+    module = model.model.layers[0].self_attn.train()
+    module.attention_dropout, model.config._attn_implementation = 0.2, "sdpa"
+    with pytest.raises(UsageError, match="attention_dropout: expected 0 in a patched model in training, because .*, but got 0.2"):
+        module(*tensors_of_a_call(model))
+    module.eval()(*tensors_of_a_call(model))

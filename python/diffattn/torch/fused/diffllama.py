@@ -33,6 +33,9 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
 
     def forward(self, hidden_states, position_embeddings, attention_mask=None, cache=None, **kwargs):
         """As the class that it replaces, but None for the weights. `cache` is also taken by its name before 5.24, past_key_values."""
+        if self.training and self.attention_dropout > 0:
+            raise UsageError(f"attention_dropout: expected 0 in a patched model in training, because the op keeps no maps to drop parts of, but "
+                             f"got {self.attention_dropout}")
         implementation = self.config._attn_implementation
         if implementation not in _CHANGING:
             raise UsageError(f"attn_implementation: expected {' or '.join(_CHANGING)} in a patched model, but got {implementation!r}")

@@ -23,7 +23,8 @@ def _check(module: torch.nn.Module, name: str) -> None:
 def _attend(module, q, k, v, attn_mask, is_causal) -> torch.Tensor:
     """From projections [B, T, width] to the normed heads beside each other: even heads of q and k are map 1, odd ones map 2."""
     if module.training and module.attn_drop_p > 0:
-        raise UsageError("attn_drop: expected no dropout of attention in a patched model, but got one in training; call eval()")
+        raise UsageError("attn_drop: expected 0 in a patched model in training, because the op keeps no maps to drop parts of, but got "
+                         f"{module.attn_drop_p}")
     batch, length, width = v.shape
     q, k = (x.reshape(batch, length, 2 * module.num_heads, module.head_dim).transpose(1, 2) for x in (q, k))
     v = v.reshape(batch, length, module.num_heads, 2 * module.head_dim).transpose(1, 2)
