@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.backends import registry
-from torch._dynamo.exc import InvalidBackend
 from torch._dynamo.utils import counters
 
 import diffattn
 from diffattn import runtime
-from diffattn.torch import graph_reports, registration
+from diffattn.torch import graph_reports
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("programs")]
 
@@ -44,33 +42,20 @@ try:
 except importlib.metadata.PackageNotFoundError:
     pass
 assert "torch._dynamo" not in sys.modules
+from diffattn.torch.backend import backend
 with torch.no_grad():
-    assert torch.compile(lambda x: x + 1, backend="diffattn")(torch.ones(2)).tolist() == [2, 2]
-assert [one.metadata["Name"] for one in importlib.metadata.distributions()].count("diffattn") == 1
+    assert torch.compile(lambda x: x + 1, backend=backend, options={"threads": 1})(torch.ones(2)).tolist() == [2, 2]
 """
 
 
-def test_its_name_without_metadata_of_pip(root, build_dir, tmp_path):
-    """As where the package is on PYTHONPATH alone."""
+def test_as_a_function(root, build_dir, tmp_path):
+    """As where the package is on PYTHONPATH alone, so that PyTorch does not know its name."""
     for entry in pathlib.Path(torch.__file__).parents[1].iterdir():
         if "diffattn" not in entry.name and entry.suffix != ".pth":
             (tmp_path / entry.name).symlink_to(entry)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "python"), str(tmp_path)]), "DIFFATTN_BUILD_DIR": str(build_dir)}
     done = subprocess.run([sys.executable, "-S", "-c", ON_PYTHONPATH], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_its_name_once_pytorch_has_asked_for_entry_points(monkeypatch):
-    registry.list_backends()
-    for names in (registry._COMPILER_FNS, registry._BACKENDS):
-        monkeypatch.delitem(names, "diffattn", raising=False)
-    with pytest.raises(InvalidBackend):
-        registry.lookup_backend("diffattn")
-    monkeypatch.setattr(registration, "_is_installed", lambda: False)
-    registration.register_name()
-    with torch.no_grad():
-        assert torch.compile(lambda x: x + 1, backend="diffattn", options={"threads": 1})(torch.ones(2)).tolist() == [2, 2]
-    registration.register_name()
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

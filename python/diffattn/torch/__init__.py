@@ -3,37 +3,22 @@ is asked for (docs/pytorch.md)."""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from . import op  # noqa: F401
-from .registration import register_name
 
-__all__ = ["Report", "backend", "compile", "refresh", "reports"]
+__all__ = ["Report", "compile", "refresh", "reports"]
 
 if TYPE_CHECKING:
     from ..torch_front import compile
-    from .backend import backend
-    from .program import refresh
     from .graph_reports import Report, reports
+    from .program import refresh
 
-register_name()
+_PLACES = {"Report": ".graph_reports", "compile": "..torch_front", "refresh": ".program", "reports": ".graph_reports"}
 
 
 def __getattr__(name: str) -> object:
-    if name == "backend":
-        from .backend import backend
-
-        return backend
-    if name == "compile":
-        from ..torch_front import compile
-
-        return compile
-    if name == "refresh":
-        from .program import refresh
-
-        return refresh
-    if name in ("Report", "reports"):
-        from . import graph_reports
-
-        return getattr(graph_reports, name)
-    raise AttributeError(f"module 'diffattn.torch' has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'diffattn.torch' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name], __name__), name)
