@@ -41,13 +41,13 @@ def why_not(node: torch.fx.Node) -> str | None:
     if node.target not in (AS_REAL, AS_COMPLEX) and any(map(is_complex, (node, *node.all_input_nodes))):
         return (f"expected an op that is compiled for complex numbers, but got {node.target}; write it with real ones, or fallback='eager' runs "
                 "this graph in PyTorch")
-    if _is_wrong(node):
+    if is_wrong(node):
         return (f"expected ops that torch-mlir lowers to what PyTorch computes, but got {node.target}; fallback='eager' runs this graph in "
                 "PyTorch")
     return None
 
 
-def _is_wrong(node) -> bool:
+def is_wrong(node) -> bool:
     made = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
     tensors = [one for value in made for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, torch.Tensor)]
     if node.target in _ALWAYS:
