@@ -9,7 +9,6 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from ..errors import CompileError, DiffAttnError, IRError
 from .decompositions import kept_whole, table
-from .encoder import zero_padding
 from .flex import spell_flex
 from .options import Options, warn_of_fallback
 from .partition import compile_graph
@@ -60,7 +59,6 @@ def _compile(module, example_inputs, options: Options):
                            "gradients; to infer, call under torch.no_grad(), and eval() the module")
 
     spell_flex(module)
-    zero_padding(module)
     _without_inference_mode(module)
     with kept_whole():
         return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(device=options.on_device),

@@ -20,8 +20,9 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
 
-from . import complex_numbers, division, elementwise, encoder, grouped_node, scattering
+from . import complex_numbers, division, elementwise, grouped_node, scattering
 from .attention_node import attention
+from .encoder import encoder_layer
 from .graph import in_order_of, physical_order
 from .running import cumsum
 from .scattering import along
@@ -40,7 +41,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     plain = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    ours = {**_ours(), **grouped_node.rules(), **encoder.rules(), torch.ops.diffattn.attention.default: attention(exported)}
+    ours = {**_ours(), **grouped_node.rules(), torch.ops.diffattn.attention.default: attention(exported)}
     if device:
         ours.update({op: by_comparing(ours[op]) for op in _SORTS})
     result = dict(plain)
@@ -73,8 +74,8 @@ def _ours() -> dict:
         aten.scatter.value: scattering.scatter_number, aten.scatter_add.default: scattering.scatter_add,
         aten.scatter_reduce.two: scattering.scatter_reduce, aten.sort.default: sort, aten.sort.stable: sort_stable,
         aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk, aten.trunc.default: elementwise.trunc,
-        aten.var_mean.correction: var_mean, aten.view.default: view, aten.complex.default: complex_numbers.joined,
-        aten.polar.default: complex_numbers.polar,
+        aten._transformer_encoder_layer_fwd.default: encoder_layer, aten.var_mean.correction: var_mean, aten.view.default: view,
+        aten.complex.default: complex_numbers.joined, aten.polar.default: complex_numbers.polar,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
 

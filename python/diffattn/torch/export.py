@@ -15,7 +15,6 @@ from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..text import shown
 from . import tensors
 from .decompositions import exporting, table
-from .encoder import padding_zeroed
 from .flex import spell_flex
 from .graph import number_node
 from .held import Held, held_once
@@ -178,7 +177,7 @@ def _changes(signature) -> list[int]:
 def _export(module, args, kwargs, dynamic_shapes, device):
     try:
         with exporting():
-            with _counts_seen(module), padding_zeroed(module):
+            with _counts_seen(module):
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
             held_once(module, program)
             spell_flex(program.graph_module)
