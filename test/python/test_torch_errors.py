@@ -163,24 +163,6 @@ def test_a_weight_that_is_gone():
             compiled(torch.rand(2, 3))
 
 
-class Counting(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.used, self.calls = 0, 2.5
-
-    def forward(self, x):
-        self.used += x.shape[0]
-        return x * self.used
-
-
-def test_a_count_that_calls_do_not_go_on_with():
-    module = nn.Sequential(Counting())
-    with pytest.warns(RuntimeWarning, match=r"^0\.used of the module is 0 in each call, as when it was compiled: .* \(3\)") as said:
-        compiled = diffattn.compile(module, (torch.ones(3),))
-    assert said[0].filename == __file__ and not module._forward_hooks
-    assert compiled(torch.ones(3)).tolist() == compiled(torch.ones(3)).tolist() == [3, 3, 3]
-
-
 def test_an_index_that_is_outside():
     compiled = diffattn.compile(nn.Embedding(5, 2), (torch.tensor([1, 2]),))
     with torch.no_grad(), pytest.raises(errors.RunError):

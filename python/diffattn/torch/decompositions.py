@@ -12,6 +12,7 @@ becomes one node (attention_node.py).
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 
 import torch
@@ -26,7 +27,7 @@ from .encoder import encoder_layer
 from .graph import in_order_of, physical_order
 from .running import cumsum
 from .scattering import along
-from .sorting import argmax, argmin, by_comparing, max_dim, min_dim, sort, sort_stable, topk
+from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
 from .uniform import FILLED
 
 aten = torch.ops.aten
@@ -43,7 +44,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
     plain = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     ours = {**_ours(), **grouped_node.rules(), torch.ops.diffattn.attention.default: attention(exported)}
     if device:
-        ours.update({op: by_comparing(ours[op]) for op in _SORTS})
+        ours.update({op: functools.partial(ours[op], compares=True) for op in _SORTS})
     result = dict(plain)
     for op in {*ours, *_OF_UINT8, *_OF_INTEGERS, *complex_numbers.RULES}:
         ways = [elementwise.of_own_type(op)] if op in _OF_INTEGERS else []

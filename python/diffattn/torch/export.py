@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import warnings
 
@@ -177,8 +176,7 @@ def _changes(signature) -> list[int]:
 def _export(module, args, kwargs, dynamic_shapes, device):
     try:
         with exporting():
-            with _counts_seen(module):
-                program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
             held_once(module, program)
             spell_flex(program.graph_module)
             return program.run_decompositions(table(exported=True, device=device))
@@ -208,28 +206,6 @@ def gives_gradient(module, args, kwargs) -> bool:
     finally:
         handle.remove()
     return any(found)
-
-
-@contextlib.contextmanager
-def _counts_seen(module):
-    """A context that warns of numbers that the module changes when it is called, as a count of the places in use: each call of compiled
-    code begins with those that it was compiled with. torch.export puts them back, so they are read where the module ends."""
-    before, after = _numbers(module), {}
-    handle = module.register_forward_hook(lambda *_: after.update(_numbers(module)))
-    try:
-        yield
-    finally:
-        handle.remove()
-    for name, value in before.items():
-        if after.get(name, value) != value:
-            warnings.warn(f"{name} of the module is {shown(value)} in each call, as when it was compiled: what the module makes of it "
-                          f"({shown(after[name])}) is kept in buffers alone", RuntimeWarning, stacklevel=7)
-
-
-def _numbers(module) -> dict:
-    """Numbers that are attributes of a module, by their names."""
-    return {f"{prefix}.{name}" if prefix else name: value for prefix, one in module.named_modules() for name, value in vars(one).items()
-            if type(value) in (int, float)}
 
 
 def _refuse_effects(graph) -> None:

@@ -1,5 +1,5 @@
 """Elements and rows that are written, or added up, at places that data gives. torch-mlir's own form is an op of its dialect `tm_tensor`,
-which MLIR 22 does not parse: what fills one axis is comparisons and reads, all else one node (write_node.py)."""
+which MLIR 22 does not parse: here it is one node (write_node.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def index(x, indices):
     places = [indices[axis] for axis in given]
     if len(given) < 2 or any(one.dtype != torch.int64 for one in places) or all(isinstance(n, int) for one in (x, *places) for n in one.shape):
         return NotImplemented
-    return _read_rows(x, given, [torch.where(one < 0, one + x.size(axis), one) for axis, one in zip(given, places)])
+    return _read_rows(x, given, [_there(x, axis, one) for axis, one in zip(given, places)])
 
 
 def index_copy(x, dim, index, source):
@@ -34,12 +34,22 @@ def index_put(x, indices, values, accumulate=False):
         return torch.where(along(indices[given[0]], x.dim(), given[0]), values.to(x.dtype), x)
     if accumulate and x.dtype == torch.bool:
         return NotImplemented
-    places = [torch.where(index < 0, index + x.size(i), index).to(torch.int64) for i, index in enumerate(indices) if index is not None]
-    if len(given) == 1 and places[0].dim() <= 1:
-        dim, index = given[0], places[0].reshape(-1)
+    if len(given) == 1 and indices[given[0]].dim() <= 1:
+        (dim,) = given
+        index = _from_front(x, dim, indices[dim]).reshape(-1)
         source = values.expand([index.size(0) if axis == dim else size for axis, size in enumerate(x.shape)])
         return write_rows(x, dim, index, source, accumulate)
-    return _put_rows(x, given, places, values, accumulate)
+    return _put_rows(x, given, [_there(x, axis, indices[axis]) for axis in given], values, accumulate)
+
+
+def _from_front(x, axis, index):
+    """Places on an axis, of which some count from its end."""
+    return torch.where(index < 0, index + x.size(axis), index).to(torch.int64)
+
+
+def _there(x, axis, index):
+    """As `_from_front`, of places that are there."""
+    return checked(_from_front(x, axis, index).reshape(-1), x.size(axis), x.device).reshape(index.shape)
 
 
 def _read_rows(x, given, places):
@@ -63,8 +73,8 @@ def _rows(x, given, places, shape):
     """The places on the axes `given` as one."""
     row = torch.zeros((), dtype=torch.int64, device=x.device)
     for axis, place in zip(given, places):
-        row = row * x.size(axis) + checked(place.expand(shape).reshape(-1), x.size(axis), x.device)
-    return row
+        row = row * x.size(axis) + place
+    return row.expand(shape).reshape(-1)
 
 
 def _put_rows(x, given, places, values, accumulate):
@@ -81,68 +91,28 @@ def _put_rows(x, given, places, values, accumulate):
     return written.contiguous() if x.is_contiguous() else written
 
 
-def scatter(x, dim, index, src):
-    hits = _scatter_hits(x, dim, index)
-    if hits is None or tuple(src.shape) != tuple(index.shape):
-        return _scatter_elements(x, dim, index, src, False)
-    taken = _last_hit(hits, dim % x.dim() + 1)
-    return torch.where(taken >= 0, src.gather(dim, taken.clamp(min=0)), x)
+def scatter(x, dim, index, src, adds=False):
+    """Each element by itself, in their order; of `src` those that have an index."""
+    if x.dim() == 0 or index.dim() != x.dim() or src.dim() != x.dim():
+        return NotImplemented
+    dim, axes = dim % x.dim(), list(range(x.dim()))
+    for axis in axes:
+        src = src.narrow(axis, 0, index.size(axis))
+    index = checked(index.reshape(-1), x.size(dim), x.device).reshape(index.shape)
+    places = [index if axis == dim else along(torch.arange(index.size(axis), device=x.device), x.dim(), axis) for axis in axes]
+    return _put_rows(x, axes, places, src, adds)
 
 
 def scatter_number(x, dim, index, value):
-    number = torch.full((), value, dtype=x.dtype, device=x.device)
-    hits = _scatter_hits(x, dim, index)
-    if hits is None:
-        return _scatter_elements(x, dim, index, number.expand(index.shape), False)
-    return torch.where(_last_hit(hits, dim % x.dim() + 1) >= 0, number, x)
+    return scatter(x, dim, index, torch.full((), value, dtype=x.dtype, device=x.device).expand(index.shape))
 
 
 def scatter_add(x, dim, index, src):
-    return _scatter_elements(x, dim, index, src, True) if x.dtype != torch.bool else NotImplemented
+    return scatter(x, dim, index, src, adds=True) if x.dtype != torch.bool else NotImplemented
 
 
 def scatter_reduce(x, dim, index, src, reduce, *, include_self=True):
     return scatter_add(x, dim, index, src) if reduce == "sum" and include_self else NotImplemented
-
-
-def _scatter_elements(x, dim, index, src, adds):
-    """Each element by itself, in their order; of `src` those that have an index."""
-    if x.dim() == 0 or index.dim() != x.dim() or src.dim() != x.dim():
-        return NotImplemented
-    dim %= x.dim()
-    for axis, size in enumerate(index.shape):
-        src = src.narrow(axis, 0, size)
-    place = torch.zeros((), dtype=torch.int64, device=x.device)
-    for axis, size in enumerate(x.shape):
-        at = torch.arange(index.size(axis), device=x.device)
-        here = checked(index.reshape(-1), size, x.device).reshape(index.shape) if axis == dim else along(at, x.dim(), axis)
-        place = place * size + here
-    return write_rows(x.reshape(-1), 0, place.reshape(-1), src.reshape(-1), adds).reshape(x.shape)
-
-
-#: So many places along an axis are compared with each one that is written to.
-_FEW = 16
-
-
-def _scatter_hits(x, dim, index):
-    """Whether [.., place, number of the index, ..] is where that index says; None: there are many of them, or other sizes than that of the
-    axis are not those of `x`."""
-    if x.dim() == 0 or x.dim() != index.dim():
-        return None
-    dim %= x.dim()
-    if isinstance(index.size(dim), int) and index.size(dim) > _FEW:
-        return None
-    if any(x.size(axis) != index.size(axis) for axis in range(x.dim()) if axis != dim):
-        return None
-    places = torch.arange(x.size(dim), device=x.device)
-    index = checked(index.reshape(-1), x.size(dim), x.device).reshape(index.shape)
-    return index.unsqueeze(dim) == along(places.unsqueeze(1), x.dim() + 1, dim)
-
-
-def _last_hit(hits, dim):
-    """The greatest position on axis `dim` at which `hits` is true; -1: none."""
-    numbers = along(torch.arange(hits.size(dim), device=hits.device), hits.dim(), dim)
-    return torch.where(hits, numbers, torch.full((), -1, dtype=torch.int64, device=hits.device)).amax(dim)
 
 
 def along(x, rank, dim):

@@ -4,9 +4,6 @@ whose length is a symbol, loops of the host sort (order_text.py), but for code t
 
 from __future__ import annotations
 
-import contextvars
-import functools
-
 import torch
 
 from .order_node import places_in_order
@@ -15,39 +12,24 @@ from .order_node import places_in_order
 _SHORT = 32
 #: Of so many elements that come first no more are kept in order.
 _FEW = 64
-_compares_all = contextvars.ContextVar("compares_all", default=False)
 
 
-def by_comparing(decomposition):
-    """The decomposition without loops of the host, for axes of any length."""
-
-    @functools.wraps(decomposition)
-    def decomposed(*args, **kwargs):
-        token = _compares_all.set(True)
-        try:
-            return decomposition(*args, **kwargs)
-        finally:
-            _compares_all.reset(token)
-
-    return decomposed
+def sort(x, dim=-1, descending=False, *, compares=False):
+    return sort_stable(x, dim=dim, descending=descending, compares=compares)
 
 
-def sort(x, dim=-1, descending=False):
-    return sort_stable(x, stable=True, dim=dim, descending=descending)
-
-
-def sort_stable(x, *, stable=None, dim=-1, descending=False):
-    """Stable whether that is asked for or not."""
+def sort_stable(x, *, stable=None, dim=-1, descending=False, compares=False):
+    """Stable whether that is asked for or not. `compares`: without loops of the host, for axes of any length."""
     if x.dim() == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
-    return _ranked(x, dim % x.dim(), x.size(dim), descending)
+    return _ranked(x, dim % x.dim(), x.size(dim), descending, compares)
 
 
-def topk(x, k, dim=-1, largest=True, sorted=True):
+def topk(x, k, dim=-1, largest=True, sorted=True, *, compares=False):
     """Of equal elements the first ones, in their order; always sorted."""
     if x.dim() == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
-    return _ranked(x, dim % x.dim(), k, largest)
+    return _ranked(x, dim % x.dim(), k, largest, compares)
 
 
 def argmax(x, dim=None, keepdim=False):
@@ -83,10 +65,10 @@ def _place(x, dim, keepdim, extreme):
     return first.reshape([1] * x.dim()) if dim is None and keepdim else first
 
 
-def _ranked(x, dim, count, descending):
+def _ranked(x, dim, count, descending, compares):
     """The `count` elements that come first, and their places."""
     size = x.size(dim)
-    if not (_compares_all.get() or (isinstance(size, int) and size <= _SHORT)):
+    if not (compares or (isinstance(size, int) and size <= _SHORT)):
         keys, first = x.to(torch.int64) if x.dtype == torch.bool else x, count if isinstance(count, int) and 0 < count <= _FEW else 0
         places = places_in_order(keys, dim, first, descending).narrow(dim, 0, count).contiguous()
         return x.gather(dim, places), places
