@@ -28,7 +28,6 @@ from .graph import in_order_of, physical_order
 from .running import cumsum
 from .scattering import along
 from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
-from .uniform import FILLED
 
 aten = torch.ops.aten
 
@@ -46,10 +45,9 @@ def table(exported: bool = False, device: bool = False) -> dict:
     if device:
         ours.update({op: functools.partial(ours[op], compares=True) for op in _SORTS})
     result = dict(plain)
-    for op in {*ours, *_OF_UINT8, *_OF_INTEGERS, *complex_numbers.RULES}:
-        ways = [elementwise.of_own_type(op)] if op in _OF_INTEGERS else []
-        ways += [elementwise.with_signs(op)] if op in _OF_UINT8 else []
-        result[op] = first_of([*ways, ours.get(op)], complex_numbers.RULES.get(op), plain.get(op))
+    for op in {*ours, *_OF_UINT8, *complex_numbers.RULES}:
+        of_bytes = elementwise.with_signs(op) if op in _OF_UINT8 else None
+        result[op] = first_of((of_bytes, ours.get(op)), complex_numbers.RULES.get(op), plain.get(op))
     return result
 
 
@@ -77,8 +75,7 @@ def _ours() -> dict:
         aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk, aten.trunc.default: elementwise.trunc,
         aten._transformer_encoder_layer_fwd.default: encoder_layer, aten.var_mean.correction: var_mean, aten.view.default: view,
         aten.complex.default: complex_numbers.joined, aten.polar.default: complex_numbers.polar,
-        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
-        **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
+        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS}}
 
 
 _SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default)
@@ -93,14 +90,6 @@ _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.defau
              aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
              aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
              *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
-#: Ops of integers that compute in the type of these, whatever number stands beside them.
-_OF_INTEGERS = [aten.add.Tensor, aten.add.Scalar, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor,
-                aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor, aten.clamp.default, aten.clamp.Tensor,
-                aten.clamp_max.default, aten.clamp_max.Tensor,
-                aten.clamp_min.default, aten.clamp_min.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.fmod.Scalar,
-                aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor,
-                aten.remainder.Tensor, aten.rsub.Scalar, aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
-                *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 
 
 def first_of(ways, rule, plain):

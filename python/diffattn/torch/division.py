@@ -52,4 +52,5 @@ def _float_floor_divide(x, y, dtype):
 def _tensor(x, dtype, like):
     if isinstance(x, torch.SymInt):  # of which torch-mlir fills no tensor
         return torch.zeros((), dtype=dtype, device=like.device) + x
-    return x.to(dtype) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=dtype, device=like.device)
+    x = x if isinstance(x, torch.Tensor) else torch.full((), x, dtype=torch.int64 if isinstance(x, int) else dtype, device=like.device)
+    return x.to(dtype)

@@ -1,15 +1,15 @@
 """Element-wise ops that torch-mlir computes otherwise than PyTorch: it loses NaN in the larger of two numbers and between limits, takes a
-value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, takes numbers of
-tensors for f64, takes numbers beside truth values for such, and takes uint8 for signed; beside integers of fewer bits than a number has
-it goes on with the number itself. Division is in division.py."""
+value for equal to itself, has the constants of GELU's tanh with four digits, takes numbers beside truth values for such, and takes uint8
+for signed. Division is in division.py, numbers of floats are in uniform.py."""
 
 from __future__ import annotations
 
 import functools
 import math
 
-import numpy as np
 import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.utils._pytree import tree_leaves, tree_map
 
 
 def clamp(x, min=None, max=None):
@@ -19,7 +19,6 @@ def clamp(x, min=None, max=None):
         return NotImplemented
     for limit, below in ((min, True), (max, False)):
         if limit is not None:
-            limit = _nearest(x.dtype, limit)
             x = torch.where(x < limit if below else x > limit, torch.full((), limit, dtype=x.dtype, device=x.device), x)
     return x
 
@@ -66,107 +65,52 @@ def equal(x, y):
 
 
 def compared(op):
-    """A float tensor with a number that its type does not hold: the nearest that it does hold stands for it. Truth values with a number
-    as numbers."""
+    """Truth values with a number, as numbers."""
 
     def compare(x, number):
-        if x.dtype == torch.bool and not isinstance(number, bool):
-            return op(x.to(torch.get_default_dtype() if isinstance(number, (float, torch.SymFloat)) else torch.int64), number)
-        if not x.is_floating_point() or isinstance(number, (torch.SymInt, torch.SymFloat)):
+        if x.dtype != torch.bool or isinstance(number, bool):
             return NotImplemented
-        nearest = _nearest(x.dtype, number)
-        return NotImplemented if nearest == number or nearest != nearest else op(x, nearest)
+        return op(x.to(torch.get_default_dtype() if isinstance(number, (float, torch.SymFloat)) else torch.int64), number)
 
     return compare
 
 
-def _nearest(dtype, number):
-    """What the type holds of a number, without ops of PyTorch, which would be traced; a number beyond all of the type as it is."""
-    number = float(number)
-    if dtype == torch.float64 or not abs(number) <= torch.finfo(dtype).max:
-        return number
-    if dtype == torch.bfloat16:
-        bits = int(np.float32(number).view(np.uint32))
-        return float(np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32))
-    return float((np.float16 if dtype == torch.float16 else np.float32)(number))
-
-
-def filled(op, place):
-    """A tensor of one number, operand number `place`, that its type does not hold: torch-mlir would go on with the number itself."""
-
-    def fill(*args, **kwargs):
-        like = args[0] if isinstance(args[0], torch.Tensor) else None
-        dtype, number = kwargs.get("dtype") or (like.dtype if like is not None else torch.get_default_dtype()), args[place]
-        if not isinstance(number, float) or not dtype.is_floating_point:
-            return NotImplemented
-        nearest = _nearest(dtype, number)
-        return NotImplemented if nearest == number or nearest != nearest else op(*args[:place], nearest, *args[place + 1:], **kwargs)
-
-    return fill
-
-
 def with_signs(op):
-    """An op on tensors of uint8, among others, on such of a type that holds their numbers and has signs."""
+    """An op on tensors of uint8, among others, on such of int32, which holds their numbers and has signs."""
+    is_elementwise = torch.Tag.pointwise in op.tags or op == torch.ops.aten.floor_divide.default
 
     def decomposed(*args, **kwargs):
-        tensors = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,)) if isinstance(one, torch.Tensor)]
-        if all(one.dtype != torch.uint8 for one in tensors):
+        operands = tree_leaves((args, kwargs))
+        if not any(map(_is_bytes, operands)):
             return NotImplemented
-        promoted = _promoted(op, tensors, [arg for arg in args if isinstance(arg, (int, float, torch.SymInt, torch.SymFloat))])
-        wide = torch.int32 if promoted == torch.uint8 else promoted
+        with disable_proxy_modes_tracing():
+            types = op(*args, **kwargs)
+        wraps = is_elementwise and type_of_integers(operands) == torch.uint8
 
-        def widen(one):
-            if isinstance(one, (list, tuple)):
-                return type(one)(map(widen, one))
-            return one.to(wide) if isinstance(one, torch.Tensor) and one.dtype == torch.uint8 else one
+        def widened(one):
+            if wraps:  # what stands beside bytes is one of them
+                one = one % 256 if type(one) is int else one.to(torch.uint8) if isinstance(one, torch.Tensor) and one.dtype != torch.bool else one
+            return one.to(torch.int32) if _is_bytes(one) else one
 
         if kwargs.get("dtype") == torch.uint8:  # of a sum
-            return op(*map(widen, args), **{**kwargs, "dtype": torch.int64}).to(torch.uint8)
-        made = op(*map(widen, args), **kwargs)
-        if promoted != torch.uint8:
-            return made
-        narrowed = [one.to(torch.uint8) if one.dtype == wide else one for one in (made if isinstance(made, tuple) else (made,))]
-        return tuple(narrowed) if isinstance(made, tuple) else narrowed[0]
+            kwargs = {**kwargs, "dtype": torch.int64}
+        made = op(*tree_map(widened, args), **tree_map(widened, kwargs))
+        return tree_map(lambda one, like: one.to(like.dtype), made, types)
 
     return decomposed
 
 
-def of_own_type(op):
-    """An op on integers beside numbers, and tensors of one number, that their type does not hold: these wrap around first."""
-
-    def decomposed(*args, **kwargs):
-        named = {name: kwargs[name] for name in ("min", "max") if kwargs.get(name) is not None}
-        operands = [*args, *named.values()]
-        tensors = [one for one in operands if isinstance(one, torch.Tensor)]
-        if any(one.is_complex() for one in tensors) or all(one.dtype in (torch.int64, torch.bool) or one.is_floating_point() for one in tensors):
-            return NotImplemented
-        dtype = _promoted(op, tensors, [one for one in operands if isinstance(one, (int, float, torch.SymInt, torch.SymFloat))])
-        if dtype.is_floating_point or dtype == torch.bool:
-            return NotImplemented
-        chooses = op == torch.ops.aten.where.self  # by its first operand
-        wrapped = [one if chooses and place == 0 else _wrapped(one, dtype) for place, one in enumerate(operands)]
-        if all(one is other for one, other in zip(operands, wrapped)):
-            return NotImplemented
-        return op(*wrapped[:len(args)], **{**kwargs, **dict(zip(named, wrapped[len(args):]))})
-
-    return decomposed
+def _is_bytes(one) -> bool:
+    return isinstance(one, torch.Tensor) and one.dtype == torch.uint8
 
 
-def _wrapped(one, dtype):
-    limits = torch.iinfo(dtype)
-    if type(one) is int and not limits.min <= one <= limits.max:
-        return (one - limits.min) % (1 << limits.bits) + limits.min
-    wider = isinstance(one, torch.Tensor) and one.dim() == 0 and not one.is_floating_point() and one.dtype not in (dtype, torch.bool)
-    return one.to(dtype) if wider else one
-
-
-def _promoted(op, tensors, numbers):
-    """The type that the op computes in."""
-    aten = torch.ops.aten
-    if op == aten.cat.default:
-        return functools.reduce(torch.promote_types, (one.dtype for one in tensors))
-    first, *others = [*(tensors[1:] if op == aten.where.self else tensors), *numbers]
-    return functools.reduce(torch.promote_types, [torch.result_type(first, one) for one in others] or [first.dtype])
+def type_of_integers(operands) -> torch.dtype | None:
+    """The type that an element-wise op on integers computes in: numbers beside tensors, and tensors of one number beside larger ones, wrap
+    around to it. None: there are other operands than integers."""
+    tensors = [one for one in operands if isinstance(one, torch.Tensor)]
+    if not tensors or any(one.is_floating_point() or one.is_complex() for one in tensors) or any(isinstance(one, (float, torch.SymFloat)) for one in operands):
+        return None
+    return functools.reduce(torch.promote_types, (one.dtype for one in [one for one in tensors if one.dim()] or tensors))
 
 
 def is_finite(x):

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from .source import refusal
-from .uniform import fold
+from .uniform import fold, round_numbers
 from .views import spell_views
 from .write_node import is_written_part
 
@@ -61,6 +61,7 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepar
         # AOTAutograd makes it of floats that follow from sizes, behind all decompositions.
         node.target = aten.div.Tensor if node.target is aten.true_divide.Tensor else node.target
     spell_views(graph)
+    round_numbers(graph)
     constants = _lift_constants(module, places[-1] if places else None)
     after = places[-1] if places else None
     fold(graph, lambda node, value: _placeholder(graph, node, value, after, constants))

@@ -9,10 +9,13 @@ import operator
 import pathlib
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from . import write_node  # noqa: F401 - it registers a node
 from .complex_numbers import AS_COMPLEX, AS_REAL, is_complex
+from .elementwise import type_of_integers
 from .source import refusal
+from .uniform import FILLED
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -63,8 +66,24 @@ def is_wrong(node) -> bool:
         return tensors[0].dtype in (torch.int8, torch.uint8)
     if node.target is aten.max_pool2d_with_indices.default:  # places, beside NaN
         return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
+    if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _exceeds_int32(node):
+        return True
     # Numbers beside integers of 8 and 16 bits do not wrap around.
     return node.target not in _MOVES and any(one.dtype in (torch.int8, torch.int16) for one in tensors)
+
+
+def _exceeds_int32(node) -> bool:
+    """Whether int32 stands beside a number that it does not hold, or a tensor of one number of int64: these do not wrap around to int32."""
+    operands = tree_leaves(torch.fx.node.map_arg((node.args, node.kwargs), _number_or_tensor))
+    limits = torch.iinfo(torch.int32)
+    return type_of_integers(operands) == torch.int32 and any(
+        one.dtype == torch.int64 if isinstance(one, torch.Tensor) else type(one) is int and not limits.min <= one <= limits.max for one in operands)
+
+
+def _number_or_tensor(node):
+    """The operand that a node is."""
+    number = node.args[FILLED[node.target]] if node.target in FILLED and node.meta["val"].dim() == 0 else None
+    return number if isinstance(number, (int, float)) else node.meta["val"]
 
 
 _NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int64: "i64", torch.bool: "i1"}

@@ -1,7 +1,9 @@
-"""Tensors of one number that a graph makes of numbers alone, as PyTorch computes them: what torch-mlir folds it takes for unsigned here and
-there, or compares the wrong way round."""
+"""Numbers in a graph as PyTorch has them: floats of their tensor's type, and tensors of one number that are made of numbers alone, which
+torch-mlir folds as unsigned here and there, or compares the wrong way round."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -15,13 +17,27 @@ FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default
 _SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expand.default, aten.permute.default, aten.reshape.default,
           aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default, aten.transpose.int,
           aten.unsqueeze.default, aten.view.default, aten._unsafe_view.default)
+_COMPARISONS = (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
 _CONVERTED = (aten._to_copy.default, aten.to.dtype, prims.convert_element_type.default)
 
 
-def fold(graph: torch.fx.Graph, add_constant) -> dict:
+def round_numbers(graph: torch.fx.Graph) -> None:
+    """Makes numbers that fill tensors of floats, or that these are compared with, what their type holds, in place: torch-mlir goes on with
+    the numbers themselves."""
+    for node in graph.nodes:
+        place = 1 if node.target in _COMPARISONS else FILLED.get(node.target)
+        number = None if place is None else node.args[place]
+        dtype = (node if node.target in FILLED else node.args[0]).meta["val"].dtype if isinstance(number, (int, float)) else torch.bool
+        if dtype.is_floating_point:
+            with unset_fake_temporarily():
+                nearest = torch.tensor(number, dtype=dtype).item()
+            if nearest != number and math.isfinite(nearest):
+                node.update_arg(place, nearest)
+
+
+def fold(graph: torch.fx.Graph, add_constant) -> None:
     """Replaces, in place, each element-wise op on such tensors of known sizes. `add_constant(node, value)` gives a new input of the graph
-    that is always `value`. The result: which nodes were replaced, with what stands for them."""
-    replaced: dict[torch.fx.Node, torch.fx.Node] = {}
+    that is always `value`."""
     known: dict[torch.fx.Node, torch.Tensor] = {}
     for node in list(graph.nodes):
         value = node.meta.get("val")
@@ -40,8 +56,6 @@ def fold(graph: torch.fx.Graph, add_constant) -> dict:
             node.replace_all_uses_with(made)
             graph.erase_node(node)
             known[made] = known.pop(node)
-            replaced[node] = made
-    return replaced
 
 
 def _is_plain(value) -> bool:
