@@ -137,9 +137,14 @@ def test_16_bit_types_strides_and_groups(dtype, tolerance, programs):
         assert dtype.__str__().replace("torch.float", "f").replace("torch.bfloat", "bf") in op and is_kernel(one)
 
 
+class Windowed(nn.Module):
+    def forward(self, x, q1, k1, q2, k2, v, lam):
+        return attention(q1, k1, q2, k2, v, lam, window=[x.shape[0], -1])
+
+
 @torch.no_grad()
 def test_windows_of_symbols(programs):
-    """Alone, beside both kinds of masks, and with positions: each is still one op."""
+    """Each is a graph of its own, as a window is an attribute of the op: alone, beside both kinds of masks, and with positions."""
     given = [{"attn_mask": draw(2, 1, 5, 7) > -1}, {"attn_mask": draw(5, 7), "kv_len": torch.tensor([3, 7])},
              {"kv_len": torch.tensor([3, 7]), "q_offset": torch.tensor(1), "is_causal": True}]
 
@@ -150,8 +155,9 @@ def test_windows_of_symbols(programs):
     for left, right in ((3, 2), (4, 5), (2, 6)):
         for got, want in zip(compiled(left, right, *operands()), windowed(left, right, *operands())):
             same(got, want)
-    (made,) = programs
-    assert len(ops_of(made.mlir)) == len(given) + 1 and is_kernel(made)
+    assert len(programs) == 3 and all(len(ops_of(made.mlir)) == len(given) + 1 and is_kernel(made) for made in programs)
+    with pytest.raises(CompileError, match="window: expected numbers, but got one of dynamic_shapes"):
+        diffattn.compile(Windowed(), (torch.ones(3), *operands()), dynamic_shapes=({0: torch.export.Dim.DYNAMIC}, *[None] * len(operands())))
 
 
 class Twice(nn.Module):

@@ -35,7 +35,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def attention(exported: bool):
-    """The decomposition. `exported`: sizes that are symbols stay such; else heads and widths become numbers, with a guard."""
+    """The decomposition. `exported`: sizes that are symbols stay such; else heads, widths and windows become numbers, with a guard."""
 
     def decompose(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, softcap=None, lam_activation=None, norm=None,
                   norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0, integral=False, target=None, **optional):
@@ -44,20 +44,16 @@ def attention(exported: bool):
         others = {operand.name: optional.get(operand.argument) for operand in OPTIONAL}
         if (others["q_segments"] is None) != (others["kv_segments"] is None):
             raise InputError("segment_ids: expected q_segments and kv_segments together, but got one of them")
-        sides = None if window is None else [side if isinstance(side, int) else 0 for side in window]
-        options = options_of(scale, is_causal, sides, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
-        batch, queries, keys = q1.shape[0], q1.shape[2], k1.shape[2]
+        if exported and not all(isinstance(side, int) for side in window or ()):
+            raise CompileError("window: expected numbers, but got one of dynamic_shapes")
+        window = None if window is None else [int(side) for side in window]
+        options = options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
+        batch = q1.shape[0]
         tables = [name for name in TABLES if others[name] is not None]
         if "cu_seqlens_q" in tables:
             batch = others["cu_seqlens_q"].shape[0] - 1
         for name in POSITIONS:
             others[name] = _positions(name, others[name], batch)
-        if window is not None and not all(isinstance(side, int) for side in window):
-            # The dialect's window is an attribute.
-            if tables:
-                raise CompileError(f"window: expected numbers with {' and '.join(tables)}, but got symbols")
-            options = options_of(scale, is_causal, None, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
-            others["bias"] = _masked(others["bias"], _band(window, queries, keys, *(others[name] for name in POSITIONS)))
         given = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lambda": _lambda(lam), **others}
         given = {name: tensor for name, tensor in given.items() if tensor is not None}
         _check(given, options)
@@ -88,27 +84,6 @@ def _positions(name: str, value, batch):
         raise InputError(f"{name}: expected a number or shape [{batch}], but got {list(value.shape)}")
     value = value.to(torch.int64)
     return value if size else value.expand([batch])
-
-
-def _band(window, queries, keys, kv_len, q_offset):
-    """Which keys [B or 1, 1, Tq, Tk] a window whose sizes are symbols lets a query see."""
-    if q_offset is None:
-        length = torch.full([1], keys, dtype=torch.int64) if kv_len is None else kv_len
-        q_offset = length - queries
-    # Far beyond any key, and far from where int64 ends.
-    q_offset = q_offset.clamp(-(2**62), 2**62)
-    position = torch.arange(queries) + q_offset.unsqueeze(1)
-    position, key = position.unsqueeze(1).unsqueeze(3), torch.arange(keys)
-    left, right = (torch.full([], side, dtype=torch.int64) for side in window)
-    return ((position - key <= left) | (left < 0)) & ((key - position <= right) | (right < 0))
-
-
-def _masked(mask, visible):
-    if mask is None:
-        return visible
-    if mask.dtype == torch.bool:
-        return mask & visible
-    return torch.where(visible, mask, torch.full([], float("-inf"), dtype=mask.dtype))
 
 
 def _check(given, options) -> None:
