@@ -103,14 +103,14 @@ def try_info(number: int, only: str | None, told: dict, results) -> None:
     from diffattn.errors import CompileError
     from diffattn.torch.graph import prepare
     from diffattn.torch.lowering import lower
-    from diffattn.torch.refusals import is_wrong
+    from diffattn.torch.refusals import why_not
 
     info, seen = infos(only)[number], collections.Counter()
     for name in TYPES:
         for symbolic in (False, True):
             for module in graphs(info, name, symbolic):
                 for node in module.graph.nodes:
-                    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace == "diffattn" or is_wrong(node):
+                    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace == "diffattn" or why_not(node):
                         continue
                     first = next((one.meta["val"] for one in [*node.all_input_nodes, node] if isinstance(one.meta.get("val"), torch.Tensor)), None)
                     kind = next((short for short, long in TYPES.items() if first is not None and first.dtype == getattr(torch, long)), None)

@@ -52,11 +52,10 @@ class Prepared:
 
 def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepared:
     """Changes the graph of `module` in place, whose outputs are nodes that compute. The first ones are what its inputs with the numbers
-    `changed` become. Raises CompileError for ops that draw random numbers."""
+    `changed` become."""
     graph = module.graph
     places = [node for node in graph.nodes if node.op == "placeholder"]
     prepared = Prepared(module, len(places))
-    _refuse_random(graph)
     for node in graph.nodes:
         # AOTAutograd makes it of floats that follow from sizes, behind all decompositions.
         node.target = aten.div.Tensor if node.target is aten.true_divide.Tensor else node.target
@@ -80,13 +79,6 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepar
         prepared.inputs.append(Input(place, node.name, value, constants.get(node), place in written))
     module.recompile()
     return prepared
-
-
-def _refuse_random(graph) -> None:
-    for node in graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.users:
-            raise refusal(node, f"expected a graph without random numbers, but got {node.target}; call eval() on the "
-                                "module first, so that its dropout does nothing, and pass no dropout_p")
 
 
 def _lift_constants(module, after) -> dict:

@@ -7,16 +7,13 @@ import re
 from collections.abc import Collection, Mapping
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import CompileError
 from ..importing.contract import mark_arguments
 from ..importing.torch_backend import left_over, to_linalg
 from ..text import shown
 from .builtins import make_calls
-from .empty import is_empty
 from .source import op_name, refusal
-from .views import VIEWS
 
 #: The pipeline that `torch_mlir.fx` runs on an imported graph.
 _TO_BACKEND = "builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})"
@@ -34,8 +31,6 @@ def lower(module: torch.fx.GraphModule, weights: Mapping[int, str], written: Col
     from torch_mlir.extras.fx_importer import FxImporter
     from torch_mlir.passmanager import PassManager
 
-    _refuse_empty_views(module.graph)
-    _refuse_unknown_sizes(module.graph)
     context = ir.Context()
     torch_dialect.register_dialect(context)
     importer = FxImporter(context=context)
@@ -87,26 +82,6 @@ def _named_by_location(graph):
     finally:
         for node, trace in traces:
             node.meta["stack_trace"] = trace
-
-
-def _refuse_empty_views(graph) -> None:
-    """Of these torch-mlir does not come back: it divides by their sizes."""
-    for node in graph.nodes:
-        if node.target in VIEWS and is_empty(node.meta["val"]):
-            sizes = " as ".join(str(list(one.meta["val"].shape)) for one in (node.args[0], node))
-            raise refusal(node, f"expected a view of elements, but got {node.target} of {sizes}, without any; a size that may be "
-                                "0 (torch.export.Dim(name, min=0) in dynamic_shapes) is compiled, and fallback='eager' runs this graph in PyTorch")
-
-
-def _refuse_unknown_sizes(graph) -> None:
-    """Of these torch-mlir lowers none, and does not come back of a mask as an index."""
-    for node in graph.nodes:
-        if torch.Tag.dynamic_output_shape not in getattr(node.target, "tags", ()) or not free_unbacked_symbols(node.meta["val"]):
-            continue
-        is_mask = node.target is torch.ops.aten.index.Tensor
-        what, instead = ("a mask as an index", "torch.where(mask, x, 0) keeps the size, and ") if is_mask else (node.target, "")
-        raise refusal(node, f"expected results whose sizes follow from those of the inputs, but got {what}, which has as many "
-                            f"elements as values say; {instead}fallback='eager' runs this graph in PyTorch")
 
 
 def _refused(graph, message: str) -> CompileError:

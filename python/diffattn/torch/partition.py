@@ -105,13 +105,12 @@ class _Cutter:
         #: Nodes that stay PyTorch, with what they are, or why; None: that is not worth a word.
         self._left: dict[torch.fx.Node, str | None] = {}
         for node in [node for node in graph.nodes if node.op == "call_function"]:
+            reason = None if _is_plumbing(node) else refusals.why_not(node)
+            if whole and reason:
+                raise refusal(node, reason)
             if _is_plumbing(node):
                 self._left[node] = None
-            elif reason := refusals.why_not(node):
-                if whole:
-                    raise refusal(node, reason)
-                self._left[node] = f"{describe(node)}{op_name(node.target)}"
-            elif not whole and node.target not in _PRODUCTS and not refusals.is_lowered(node):
+            elif reason or not whole and node.target not in _PRODUCTS and not refusals.is_lowered(node):
                 self._left[node] = f"{describe(node)}{op_name(node.target)}"
         for number in views:
             self._leave_view(self._output.args[0][number - len(changed)])

@@ -18,7 +18,6 @@ from .facts import as_arguments
 from .graph import Prepared
 from .graph_key import graph_key
 from .lowering import lower
-from .source import refusal
 from .weights import WeightSets, global_name
 
 #: For `refresh`: Dynamo's graphs have no other handle.
@@ -36,7 +35,6 @@ class GraphProgram:
         #: What runs in PyTorch: nothing.
         self.uncompiled: list[str] = []
         _ALIVE.add(self)
-        self._check_types(prepared)
         self._constants = [one.constant for one in prepared.inputs if one.place is None]
         self._places, self._weight_places, bound, names, constant = [], [], [], {}, prepared.count
         for number, one in enumerate(prepared.inputs):
@@ -116,16 +114,6 @@ class GraphProgram:
                     if made[number] is not values[place]:
                         values[place].copy_(made[number])
         return outputs
-
-    @staticmethod
-    def _check_types(prepared: Prepared) -> None:
-        for node in prepared.module.graph.nodes:
-            values = node.meta.get("val")
-            for value in values if isinstance(values, (tuple, list)) else [values]:
-                if isinstance(value, torch.Tensor) and value.dtype not in tensors.CODE_OF:
-                    known, what = ", ".join(map(str, tensors.CODE_OF)), node.name if node.op == "placeholder" else node.target
-                    raise refusal(node, f"{what}: expected elements of {known}, but got {value.dtype}; fallback='eager' "
-                                        "runs this graph in PyTorch")
 
 
 def _text(module, weights: dict[int, str], written: set[int], name: str, cache) -> str:

@@ -1,5 +1,5 @@
 """Ops that stay PyTorch: those that torch-mlir lowers to other numbers than PyTorch's, or at which it ends the process or does not come back,
-which are listed here, and those that it does not lower at all, by the table that scripts/lowered_ops.py has written (lowered_ops.json)."""
+which are listed here, those that compiled code does not take, and those that it does not lower at all, by the table that scripts/lowered_ops.py has written (lowered_ops.json)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import operator
 import pathlib
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_leaves
 
 from . import write_node  # noqa: F401 - it registers a node
-from .complex_numbers import AS_COMPLEX, AS_REAL, is_complex
+from .complex_numbers import AS_COMPLEX, AS_REAL
 from .elementwise import type_of_integers
+from .empty import is_empty
 from .source import refusal
+from .tensors import CODE_OF
 from .uniform import FILLED
+from .views import VIEWS
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -39,20 +43,35 @@ _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm
 
 def why_not(node: torch.fx.Node) -> str | None:
     """Why no graph with this node of decomposed ops is compiled; None: it may be, unless torch-mlir refuses it."""
-    if node.op != "call_function":
-        return None
-    if node.target not in (AS_REAL, AS_COMPLEX) and any(map(is_complex, (node, *node.all_input_nodes))):
-        return (f"expected an op that is compiled for complex numbers, but got {node.target}; write it with real ones, or fallback='eager' runs "
-                "this graph in PyTorch")
-    if is_wrong(node):
-        return (f"expected ops that torch-mlir lowers to what PyTorch computes, but got {node.target}; fallback='eager' runs this graph in "
-                "PyTorch")
+    said = _expected(node) if node.op == "call_function" else None
+    return said and f"expected {said}fallback='eager' runs this graph in PyTorch"
+
+
+def _expected(node) -> str | None:
+    target, tags, value = node.target, getattr(node.target, "tags", ()), node.meta.get("val")
+    tensors = [one for made in (value, *(one.meta.get("val") for one in node.all_input_nodes))
+               for one in (made if isinstance(made, (tuple, list)) else (made,)) if isinstance(one, torch.Tensor)]
+    if target not in (AS_REAL, AS_COMPLEX) and any(one.is_complex() for one in tensors):
+        return f"an op that is compiled for complex numbers, but got {target}; write it with real ones, or "
+    if unknown := [one.dtype for one in tensors if one.dtype not in CODE_OF and not one.is_complex()]:
+        return f"elements of {', '.join(map(str, CODE_OF))}, but got {unknown[0]} at {target}; "
+    if _is_wrong(node, tensors):
+        return f"ops that torch-mlir lowers to what PyTorch computes, but got {target}; "
+    if torch.Tag.nondeterministic_seeded in tags and node.users:
+        return (f"a graph without random numbers, but got {target}; call eval() on the module first, so that its dropout does nothing, and pass "
+                "no dropout_p; ")
+    if target in VIEWS and is_empty(value):  # of which torch-mlir does not come back: it divides by their sizes
+        sizes = " as ".join(str(list(one.meta["val"].shape)) for one in (node.args[0], node))
+        return (f"a view of elements, but got {target} of {sizes}, without any; a size that may be 0 (torch.export.Dim(name, min=0) in "
+                "dynamic_shapes) is compiled, and ")
+    if torch.Tag.dynamic_output_shape in tags and free_unbacked_symbols(value):  # nor of a mask as an index
+        is_mask = target is aten.index.Tensor
+        what, instead = ("a mask as an index", "torch.where(mask, x, 0) keeps the size, and ") if is_mask else (target, "")
+        return f"results whose sizes follow from those of the inputs, but got {what}, which has as many elements as values say; {instead}"
     return None
 
 
-def is_wrong(node) -> bool:
-    made = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
-    tensors = [one for value in made for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, torch.Tensor)]
+def _is_wrong(node, tensors) -> bool:
     if node.target in _ALWAYS:
         return True
     if node.target in _POWERS:  # of integers
