@@ -54,28 +54,27 @@ def table(exported: bool = False, device: bool = False) -> dict:
 def _ours() -> dict:
     """Decompositions of real tensors, which leave to torch-mlir's what they give NotImplemented for."""
     return {
-        aten.all.dims: all_dims, aten.argmax.default: argmax, aten.argmin.default: argmin, aten.as_strided.default: as_strided,
+        aten.argmax.default: argmax, aten.argmin.default: argmin, aten.as_strided.default: as_strided,
         aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or), aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor),
         aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
         aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
-        aten.constant_pad_nd.default: constant_pad_nd, aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter,
-        aten.div.Tensor: div, aten.div.Tensor_mode: div, aten.elu.default: elementwise.elu, aten.eq.Tensor: elementwise.equal,
-        aten.expand.default: expand, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
-        aten.fmod.Scalar: division.fmod, aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
+        aten.constant_pad_nd.default: constant_pad_nd, aten.cumsum.default: cumsum, aten.div.Tensor_mode: div, aten.elu.default: elementwise.elu,
+        aten.eq.Tensor: elementwise.equal, aten.expand.default: expand, aten.floor_divide.default: division.floor_divide,
+        aten.fmod.Tensor: division.fmod, aten.fmod.Scalar: division.fmod, aten.gelu.default: elementwise.gelu,
         aten.hardtanh.default: elementwise.hardtanh, aten.index.Tensor: scattering.index, aten.index_copy.default: scattering.index_copy,
         aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
-        aten.isfinite.default: elementwise.is_finite, aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.matmul.default: matmul,
-        aten.max.dim: max_dim, aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
+        aten.isfinite.default: elementwise.is_finite, aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.max.dim: max_dim,
+        aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
         aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.reciprocal.default: reciprocal,
-        aten.remainder.Scalar_Tensor: division.remainder_of_number, aten.repeat.default: repeat, aten.roll.default: roll,
+        aten.remainder.Scalar_Tensor: division.remainder_of_number, aten.repeat.default: repeat,
         aten.__rshift__.Tensor: torch.bitwise_right_shift,
         aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu, aten.scatter.src: scattering.scatter,
         aten.scatter.value: scattering.scatter_number, aten.scatter_add.default: scattering.scatter_add,
         aten.scatter_reduce.two: scattering.scatter_reduce, aten.sort.default: sort, aten.sort.stable: sort_stable,
-        aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk, aten.trunc.default: elementwise.trunc,
-        aten._transformer_encoder_layer_fwd.default: encoder_layer, aten.var_mean.correction: var_mean, aten.view.default: view,
-        aten.complex.default: complex_numbers.joined, aten.polar.default: complex_numbers.polar,
-        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS}}
+        aten.split_with_sizes.default: split_with_sizes, aten.topk.default: topk,
+        aten._transformer_encoder_layer_fwd.default: encoder_layer, aten.trunc.default: elementwise.trunc,
+        aten.var_mean.correction: var_mean, aten.view.default: view, aten.complex.default: complex_numbers.joined,
+        aten.polar.default: complex_numbers.polar, **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS}}
 
 
 _SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default)
@@ -139,25 +138,6 @@ def _memory(x):
     return None if order is None else x.permute(list(order)).reshape(-1)
 
 
-def all_dims(x, dim=None, keepdim=False):
-    for axis in sorted((axis % x.dim() for axis in dim), reverse=True) if dim else range(x.dim() - 1, -1, -1):
-        x = x.all(axis, keepdim)
-    return x
-
-
-def diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
-    """The element of `src` that each row has on the diagonal, if it has one, and there alone."""
-    if statically_known_true(src.size(-1) == 0):
-        return x.clone()
-    dim1, dim2 = dim1 % x.dim(), dim2 % x.dim()
-    rows, columns = (torch.arange(x.size(dim), device=x.device) for dim in (dim1, dim2))
-    on_diagonal = rows.unsqueeze(1) + offset == columns.unsqueeze(0)
-    moved = x.movedim((dim1, dim2), (-2, -1))
-    first = max(-offset, 0)
-    place = (rows - first).clamp(0, src.size(-1) - 1)
-    return torch.where(on_diagonal, src.index_select(-1, place).unsqueeze(-1), moved).movedim((-2, -1), (dim1, dim2))
-
-
 def expand(x, size, *, implicit=False):
     """Says which sizes stay as they are: torch-mlir asks of all others at run time whether they were 1."""
     added = len(size) - x.dim()
@@ -184,45 +164,8 @@ def attention_on_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_
     return in_order_of(result, query), sums
 
 
-def matmul(x, y):
-    """torch-mlir multiplies vectors with vectors and matrices alone."""
-    if min(x.dim(), y.dim()) != 1 or max(x.dim(), y.dim()) < 3:
-        return NotImplemented
-    return torch.matmul(x, y.unsqueeze(-1)).squeeze(-1) if y.dim() == 1 else torch.matmul(x.unsqueeze(0), y).squeeze(-2)
-
-
-def sub(x, y, *, alpha=1):
-    """A size minus a tensor: torch-mlir takes tensors for the first operand alone."""
-    return torch.sub(_size(x, y), y, alpha=alpha) if isinstance(x, torch.SymInt) else NotImplemented
-
-
 def div(x, y, *, rounding_mode=None):
-    """As `sub`."""
-    if isinstance(x, torch.SymInt):
-        return torch.div(_size(x, y), y, rounding_mode=rounding_mode)
-    if isinstance(y, torch.SymInt) and rounding_mode == "trunc":
-        return torch.div(x, _size(y, x), rounding_mode=rounding_mode)
     return division.floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
-
-
-def roll(x, shifts, dims=()):
-    """By less than the size: torch-mlir leaves a tensor as it is where it is to be moved further."""
-    if not dims:
-        return torch.roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
-    for shift, dim in zip(shifts, dims):
-        size = x.size(dim)
-        if not isinstance(size, int):
-            return NotImplemented
-        if size and shift % size:
-            x = torch.cat([x.narrow(dim, size - shift % size, shift % size), x.narrow(dim, 0, size - shift % size)], dim)
-    return x.clone()
-
-
-def _size(x, like):
-    """The size `x` as a tensor of the type that a number has beside `like`."""
-    if not isinstance(like, torch.Tensor):
-        return torch.zeros((), dtype=torch.int64) + x
-    return torch.zeros((), dtype=torch.int64 if like.dtype == torch.bool else like.dtype, device=like.device) + x
 
 
 def var_mean(x, dim=None, *, correction=None, keepdim=False):

@@ -24,7 +24,7 @@ def remainder_of_number(number, x):
 
 
 def floor_divide(x, y):
-    if isinstance(x, torch.SymFloat) or isinstance(y, torch.SymFloat):
+    if any(isinstance(one, torch.SymFloat) for one in (x, y)) or not any(isinstance(one, torch.Tensor) for one in (x, y)):
         return NotImplemented
     dtype = torch.result_type(x, y)
     if dtype.is_floating_point:

@@ -40,10 +40,6 @@ def hardtanh(x, min_val=-1, max_val=1):
     return clamp(x, min_val, max_val)
 
 
-def hardsigmoid(x):
-    return clamp(x + 3, 0, 6) / 6
-
-
 def maximum(x, y):
     return _larger(x, y, lambda x, y: x > y)
 

@@ -9,7 +9,7 @@ import operator
 import pathlib
 
 import torch
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils._pytree import tree_leaves
 
 from . import write_node  # noqa: F401 - it registers a node
@@ -29,7 +29,7 @@ _ALWAYS = frozenset({
     aten.signbit.default, aten.copysign.Tensor,  # zeros have no sign
     aten._embedding_bag.default, aten._embedding_bag_forward_only.default,  # without weights
     aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,  # windows of several sizes
-    aten.cumprod.default, aten.searchsorted.Scalar, aten.searchsorted.Tensor, aten.bucketize.Tensor})
+    aten.diagonal_scatter.default, aten.cumprod.default, aten.searchsorted.Scalar, aten.searchsorted.Tensor, aten.bucketize.Tensor})
 #: Ops that move elements, or convert them, whatever they are.
 _MOVES = frozenset({
     aten._to_copy.default, prims.convert_element_type.default, aten.clone.default, aten.alias.default, aten.view.default, aten._unsafe_view.default,
@@ -77,6 +77,9 @@ def _is_wrong(node, tensors) -> bool:
     if node.target in _POWERS:  # of integers
         base = node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else tensors[0]
         return not (base.dtype.is_floating_point and tensors[0].dtype.is_floating_point)
+    if node.target is aten.roll.default:  # by more than the size
+        dims = node.args[2] if len(node.args) > 2 else ()
+        return not dims or not all(statically_known_true(abs(shift) <= tensors[0].size(dim)) for shift, dim in zip(node.args[1], dims))
     if node.target is aten.arange.start_step:  # in 8 bits
         return tensors[0].dtype == torch.uint8
     if node.target in _OF_AXES:  # of one number
