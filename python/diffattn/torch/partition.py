@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.utils._sympy.interp import sympy_interp
@@ -209,9 +208,10 @@ class _Cutter:
         self._left.update(reasons)
 
     def _leave_memory(self) -> None:
-        """What an `as_strided` that stays reads by its place in memory: what a part gives has no holes, and lies at the beginning of its own."""
+        """Views that an `as_strided` that stays reads by their places in memory: what a part gives has no holes, and lies at the beginning of
+        its own."""
         for node in [node.args[0] for node in self._left if node.target is aten.as_strided.default]:
-            while isinstance(node, torch.fx.Node) and node.op == "call_function" and not _lies_alone(node.meta["val"]):
+            while _is_view(node):
                 self._left[node] = None
                 node = node.args[0]
 
@@ -381,15 +381,6 @@ class _Cutter:
                     waiting += [user for user in one.users if user not in seen and user.op != "output"]
                     seen.update(one.users)
         return list(dict.fromkeys(cut))
-
-
-def _lies_alone(value) -> bool:
-    """Whether a tensor certainly is all of its memory, in row-major order."""
-    size, known = 1, []
-    for count, step in zip(reversed(value.shape), reversed(value.stride())):
-        known.append(statically_known_true(count == 1) or statically_known_true(step == size))
-        size = size * count
-    return all(known) and statically_known_true(value.untyped_storage().nbytes() == size * value.element_size())
 
 
 def _is_view(node: torch.fx.Node) -> bool:
