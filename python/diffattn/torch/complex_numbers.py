@@ -16,6 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .graph import physical_order
+from .source import tensors_of
 
 aten, prims = torch.ops.aten, torch.ops.prims
 AS_REAL, AS_COMPLEX = aten.view_as_real.default, aten.view_as_complex.default
@@ -172,8 +173,7 @@ RULES = {
 
 
 def is_complex(node: torch.fx.Node) -> bool:
-    value = node.meta.get("val")
-    return any(isinstance(one, torch.Tensor) and one.is_complex() for one in (value if isinstance(value, (tuple, list)) else (value,)))
+    return any(one.is_complex() for one in tensors_of(node))
 
 
 def use_pairs(graph: torch.fx.Graph) -> None:

@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from . import complex_numbers, division, elementwise, grouped_node, scattering
 from .attention_node import attention
 from .encoder import encoder_layer
-from .graph import in_order_of, physical_order
+from .graph import in_order_of
 from .running import cumsum
 from .scattering import along
 from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
@@ -83,10 +83,10 @@ _COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.default, aten.amin.default, aten.argmax.default,
              aten.argmin.default, aten.atan2.default, aten.max.default, aten.max.dim, aten.min.default, aten.min.dim, aten.prod.default,
              aten.prod.dim_int, aten.sort.default, aten.sort.stable, aten.sum.default, aten.sum.dim_IntList, aten.topk.default,
-             aten.__rshift__.Scalar, aten.__rshift__.Tensor, aten.bitwise_right_shift.Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
-             aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.div.Scalar, aten.div.Tensor, aten.div.Tensor_mode,
-             aten.floor_divide.default, aten.fmod.Tensor, aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor,
-             aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
+             aten.__rshift__.Scalar, aten.__rshift__.Tensor, aten.bitwise_right_shift.Tensor, aten.bitwise_and.Tensor,
+             aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.constant_pad_nd.default,
+             aten.div.Scalar, aten.div.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.maximum.default,
+             aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
              aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
              *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 
@@ -121,21 +121,11 @@ def kept_whole():
 
 
 def as_strided(x, size, stride, storage_offset=None):
-    """torch-mlir takes the elements of `x` to lie in row-major order, and sizes to be known. Where PyTorch says no more than how `x` itself
-    lies, as behind the mean of a tensor whose channels are last, nothing is read anew."""
+    """Where PyTorch says no more than how `x` itself lies, as behind the mean of a tensor whose channels are last, nothing is read anew."""
     is_same = [statically_known_true(new == old) and (statically_known_true(old == 1) or statically_known_true(step == stride))
                for new, old, step, stride in zip(size, x.shape, stride, x.stride())]
-    if len(size) == x.dim() and all(is_same) and (storage_offset is None or statically_known_true(
-            storage_offset == x.storage_offset())):
-        return aten.alias.default(x)
-    memory = None if x.is_contiguous() else _memory(x)
-    return NotImplemented if memory is None else memory.as_strided(size, stride, storage_offset)
-
-
-def _memory(x):
-    """The elements of `x` in the order in which they lie; None: with holes, or repeated."""
-    order = range(x.dim()) if x.is_contiguous() else physical_order(x)
-    return None if order is None else x.permute(list(order)).reshape(-1)
+    begins_there = storage_offset is None or statically_known_true(storage_offset == x.storage_offset())
+    return aten.alias.default(x) if len(size) == x.dim() and all(is_same) and begins_there else NotImplemented
 
 
 def expand(x, size, *, implicit=False):
@@ -176,10 +166,8 @@ def var_mean(x, dim=None, *, correction=None, keepdim=False):
 def constant_pad_nd(x, margins, value=0):
     """What is cut off before what is added."""
     numbers = list(margins)
-    if not all(isinstance(number, int) for number in numbers) or all(number >= 0 for number in numbers) and x.dtype != torch.uint8:
+    if not all(isinstance(number, int) for number in numbers) or all(number >= 0 for number in numbers):
         return NotImplemented
-    if x.dtype == torch.uint8:  # torch-mlir adds other numbers
-        return pad(x.to(torch.int32), numbers, value=int(value)).to(torch.uint8)
     for axis, (before, behind) in enumerate(zip(numbers[::2], numbers[1::2])):
         dim, cut = x.dim() - 1 - axis, (max(-before, 0), max(-behind, 0))
         if any(cut):

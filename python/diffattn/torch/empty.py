@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import torch
 
+from .source import tensors_of
+
 aten = torch.ops.aten
 
 
@@ -16,8 +18,7 @@ def is_empty(value) -> bool:
 
 def touches_empty(node: torch.fx.Node) -> bool:
     """Whether a node makes or reads such a tensor."""
-    return any(is_empty(value) for one in (node, *node.all_input_nodes)
-               for value in (lambda made: made if isinstance(made, (tuple, list)) else (made,))(one.meta.get("val")))
+    return any(map(is_empty, tensors_of(node, *node.all_input_nodes)))
 
 
 def join_others(graph: torch.fx.Graph) -> None:

@@ -9,6 +9,7 @@ import operator
 import pathlib
 
 import torch
+from torch._prims_common import is_contiguous_or_false
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils._pytree import tree_leaves
 
@@ -16,12 +17,12 @@ from . import write_node  # noqa: F401 - it registers a node
 from .complex_numbers import AS_COMPLEX, AS_REAL
 from .elementwise import type_of_integers
 from .empty import is_empty
-from .source import refusal
+from .source import refusal, tensors_of
 from .tensors import CODE_OF
-from .uniform import FILLED
+from .uniform import CONVERTED, FILLED, SHOWN
 from .views import VIEWS
 
-aten, prims = torch.ops.aten, torch.ops.prims
+aten = torch.ops.aten
 
 #: Always.
 _ALWAYS = frozenset({
@@ -31,11 +32,8 @@ _ALWAYS = frozenset({
     aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,  # windows of several sizes
     aten.diagonal_scatter.default, aten.cumprod.default, aten.searchsorted.Scalar, aten.searchsorted.Tensor, aten.bucketize.Tensor})
 #: Ops that move elements, or convert them, whatever they are.
-_MOVES = frozenset({
-    aten._to_copy.default, prims.convert_element_type.default, aten.clone.default, aten.alias.default, aten.view.default, aten._unsafe_view.default,
-    aten.reshape.default, aten.permute.default, aten.transpose.int, aten.t.default, aten.expand.default, aten.slice.Tensor, aten.select.int,
-    aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.index_select.default, aten.index.Tensor, aten.gather.default,
-    torch.ops.diffattn._write_rows.default, operator.getitem})
+_MOVES = frozenset({*SHOWN, *CONVERTED, aten.index_select.default, aten.index.Tensor, aten.gather.default, torch.ops.diffattn._write_rows.default,
+                    operator.getitem})
 _OF_AXES = (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default, aten.var.correction)
 _POWERS = (aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default, aten.matmul.default)
@@ -49,8 +47,7 @@ def why_not(node: torch.fx.Node) -> str | None:
 
 def _expected(node) -> str | None:
     target, tags, value = node.target, getattr(node.target, "tags", ()), node.meta.get("val")
-    tensors = [one for made in (value, *(one.meta.get("val") for one in node.all_input_nodes))
-               for one in (made if isinstance(made, (tuple, list)) else (made,)) if isinstance(one, torch.Tensor)]
+    tensors = tensors_of(node, *node.all_input_nodes)
     if target not in (AS_REAL, AS_COMPLEX) and any(one.is_complex() for one in tensors):
         return f"an op that is compiled for complex numbers, but got {target}; write it with real ones, or "
     if unknown := [one.dtype for one in tensors if one.dtype not in CODE_OF and not one.is_complex()]:
@@ -77,6 +74,8 @@ def _is_wrong(node, tensors) -> bool:
     if node.target in _POWERS:  # of integers
         base = node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else tensors[0]
         return not (base.dtype.is_floating_point and tensors[0].dtype.is_floating_point)
+    if node.target is aten.as_strided.default:  # of tensors that do not lie in row-major order
+        return not is_contiguous_or_false(node.args[0].meta["val"])
     if node.target is aten.roll.default:  # by more than the size
         dims = node.args[2] if len(node.args) > 2 else ()
         return not dims or not all(statically_known_true(abs(shift) <= tensors[0].size(dim)) for shift, dim in zip(node.args[1], dims))
@@ -119,8 +118,7 @@ def _lowered() -> dict[str, list[str]]:
 def is_lowered(node: torch.fx.Node) -> bool:
     """Whether torch-mlir lowers the op of a node for the type of its first operand, or may: what the table does not know is to be tried."""
     tried, *lowered = _lowered().get(str(node.target), ("", "", ""))
-    values = [one.meta.get("val") for one in (*node.all_input_nodes, node)]
-    name = next((_NAMES.get(value.dtype) for value in values if isinstance(value, torch.Tensor)), None)
+    name = next((_NAMES.get(one.dtype) for one in tensors_of(*node.all_input_nodes, node)), None)
     return name not in tried.split() or any(name in one.split() for one in lowered)
 
 

@@ -1,4 +1,4 @@
-"""Where a node of an FX graph comes from in the user's code."""
+"""Where a node of an FX graph comes from in the user's code, and what it gives."""
 
 from __future__ import annotations
 
@@ -67,3 +67,8 @@ def plain(error: DiffAttnError) -> DiffAttnError:
     line = found and line_of(trace)
     return type(error)(f"{line}: {message}" if line else message)
 
+
+def tensors_of(*nodes: torch.fx.Node) -> list[torch.Tensor]:
+    """What nodes give that are tensors, those of several results one by one."""
+    values = [node.meta.get("val") for node in nodes]
+    return [one for value in values for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, torch.Tensor)]

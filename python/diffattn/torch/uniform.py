@@ -14,11 +14,12 @@ aten, prims = torch.ops.aten, torch.ops.prims
 #: Ops that make such a tensor, with the place of the number among their operands.
 FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2, aten.scalar_tensor.default: 0}
 #: Ops that show the elements of their first operand.
-_SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expand.default, aten.permute.default, aten.reshape.default,
-          aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default, aten.transpose.int,
-          aten.unsqueeze.default, aten.view.default, aten._unsafe_view.default)
+SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expand.default, aten.permute.default, aten.reshape.default,
+         aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unsqueeze.default,
+         aten.view.default, aten._unsafe_view.default)
 _COMPARISONS = (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
-_CONVERTED = (aten._to_copy.default, aten.to.dtype, prims.convert_element_type.default)
+#: Ops that convert elements.
+CONVERTED = (aten._to_copy.default, aten.to.dtype, prims.convert_element_type.default)
 
 
 def round_numbers(graph: torch.fx.Graph) -> None:
@@ -47,7 +48,7 @@ def fold(graph: torch.fx.Graph, add_constant) -> None:
         if number is None or number.dtype != value.dtype:
             continue
         known[node] = number
-        if node.target not in _SHOWN and (node.target not in FILLED or value.dtype == torch.uint8):
+        if node.target not in SHOWN and (node.target not in FILLED or value.dtype == torch.uint8):
             with graph.inserting_before(node), unset_fake_temporarily():
                 # Of uint8 torch-mlir makes none.
                 made = add_constant(node, number.expand(value.shape).clone()) if number.dtype == torch.uint8 else graph.call_function(
@@ -68,9 +69,9 @@ def _number(node, known) -> torch.Tensor | None:
         number = node.args[FILLED[node.target]]
         with unset_fake_temporarily():
             return torch.tensor(number, dtype=node.meta["val"].dtype) if isinstance(number, (bool, int, float)) else None
-    if node.target in _SHOWN:
+    if node.target in SHOWN:
         return known.get(node.args[0])
-    is_elementwise = node.target in _CONVERTED or torch.Tag.pointwise in getattr(node.target, "tags", ())
+    is_elementwise = node.target in CONVERTED or torch.Tag.pointwise in getattr(node.target, "tags", ())
     operands = node.all_input_nodes
     if not is_elementwise or not operands or any(one not in known for one in operands):
         return None
