@@ -48,7 +48,7 @@ def test_odd_numbers(functions, count, dtype):
 
 def test_integers_keep_their_own_lowerings():
     x = torch.arange(-4, 5)
-    check({"clamp": lambda x: x.clamp(-1, 2), "maximum": lambda x: torch.maximum(x, -x), "fmod": lambda x: torch.fmod(x, torch.full_like(x, 3)), "eq": lambda x: x == -x, "limits": lambda x: x.clamp(min=-x)}, x)
+    check({"clamp": lambda x: x.clamp(-1, 2), "maximum": lambda x: torch.maximum(x, -x), "fmod": lambda x: torch.fmod(x, torch.full_like(x, 3)), "eq": lambda x: x == -x, "limits": lambda x: x.clamp(min=-x), "hardtanh": F.hardtanh}, x)
 
 
 def test_gelu_is_exact_to_its_own_type():
@@ -64,7 +64,7 @@ LONGS = torch.tensor([0, 1, 2, 3, 4, 5])
 OF_BYTES = {
     "image": lambda u, n: u / 255, "half": lambda u, n: u * 0.5, "less": lambda u, n: u - 0.5, "float": lambda u, n: u * n.float(), "sum": lambda u, n: u + n, "product": lambda u, n: u * n, "compared": lambda u, n: u < n * 50,
     "number": lambda u, n: u > 150, "where": lambda u, n: torch.where(n > 2, u, n), "joined": lambda u, n: torch.cat([u, n]), "magnitude": lambda u, n: u.abs(), "rest": lambda u, n: u % 7, "whole": lambda u, n: u // 7,
-    "truncated": lambda u, n: torch.div(u, 7, rounding_mode="trunc"), "itself": lambda u, n: u < u.flip(0), "largest": lambda u, n: torch.maximum(u, n.to(torch.uint8)), "limits": lambda u, n: u.clamp(10, 220), "wraps": lambda u, n: u + u, "long number": lambda u, n: u * n[3], "byte number": lambda u, n: n * u[4], "float number": lambda u, n: u * n[3].float(),
+    "bits": lambda u, n: (~u, u << n, u ^ 200, u.logical_not(), u.any(), u.bool() & (u > n)), "truncated": lambda u, n: torch.div(u, 7, rounding_mode="trunc"), "itself": lambda u, n: u < u.flip(0), "largest": lambda u, n: torch.maximum(u, n.to(torch.uint8)), "limits": lambda u, n: u.clamp(10, 220), "wraps": lambda u, n: u + u, "long number": lambda u, n: u * n[3], "byte number": lambda u, n: n * u[4], "float number": lambda u, n: u * n[3].float(),
 }
 
 

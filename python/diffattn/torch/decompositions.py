@@ -80,14 +80,15 @@ def _ours() -> dict:
 _SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default)
 _COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 #: Ops that torch-mlir computes as of signed numbers if an operand is uint8.
-_OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.default, aten.amin.default, aten.argmax.default,
-             aten.argmin.default, aten.atan2.default, aten.max.default, aten.max.dim, aten.min.default, aten.min.dim, aten.prod.default,
-             aten.prod.dim_int, aten.sort.default, aten.sort.stable, aten.sum.default, aten.sum.dim_IntList, aten.topk.default,
-             aten.__rshift__.Scalar, aten.__rshift__.Tensor, aten.bitwise_right_shift.Tensor, aten.bitwise_and.Tensor,
-             aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.constant_pad_nd.default,
-             aten.div.Scalar, aten.div.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.maximum.default,
-             aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
-             aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
+_OF_UINT8 = [aten.abs.default, aten.add.Scalar, aten.add.Tensor, aten.all.default, aten.all.dim, aten.amax.default, aten.amin.default,
+             aten.any.default, aten.any.dim, aten.argmax.default, aten.argmin.default, aten.atan2.default, aten.bitwise_and.Tensor,
+             aten.bitwise_left_shift.Tensor, aten.bitwise_not.default, aten.bitwise_or.Tensor, aten.bitwise_right_shift.Tensor,
+             aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.constant_pad_nd.default, aten.div.Scalar, aten.div.Tensor,
+             aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.logical_and.default, aten.logical_not.default,
+             aten.logical_or.default, aten.max.default, aten.max.dim, aten.maximum.default, aten.min.default, aten.min.dim,
+             aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.prod.default, aten.prod.dim_int, aten.remainder.Scalar,
+             aten.remainder.Tensor, aten.__rshift__.Scalar, aten.__rshift__.Tensor, aten.rsub.Scalar, aten.sort.default, aten.sort.stable,
+             aten.sub.Scalar, aten.sub.Tensor, aten.sum.default, aten.sum.dim_IntList, aten.topk.default, aten.where.self,
              *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 
 

@@ -37,7 +37,7 @@ def clamp_tensor(x, min=None, max=None):
 
 
 def hardtanh(x, min_val=-1, max_val=1):
-    return clamp(x, min_val, max_val)
+    return torch.clamp(x, min_val, max_val).to(x.dtype)
 
 
 def maximum(x, y):

@@ -32,11 +32,11 @@ _ALWAYS = frozenset({
     aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,  # windows of several sizes
     aten.diagonal_scatter.default, aten.cumprod.default, aten.searchsorted.Scalar, aten.searchsorted.Tensor, aten.bucketize.Tensor})
 #: Ops that move elements, or convert them, whatever they are.
-_MOVES = frozenset({*SHOWN, *CONVERTED, aten.index_select.default, aten.index.Tensor, aten.gather.default, torch.ops.diffattn._write_rows.default,
-                    operator.getitem})
+_MOVES = frozenset({*SHOWN, *CONVERTED, aten.index_select.default, aten.index.Tensor, aten.gather.default, aten.embedding.default, aten.flip.default,
+                    aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.slice_scatter.default,
+                    aten._assert_tensor_metadata.default, torch.ops.diffattn._write_rows.default, operator.getitem})
 _OF_AXES = (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default, aten.var.correction)
 _POWERS = (aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
-_PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default, aten.matmul.default)
 
 
 def why_not(node: torch.fx.Node) -> str | None:
@@ -83,14 +83,15 @@ def _is_wrong(node, tensors) -> bool:
         return tensors[0].dtype == torch.uint8
     if node.target in _OF_AXES:  # of one number
         return tensors[-1].dim() == 0
-    if node.target in _PRODUCTS:  # of bytes
-        return tensors[0].dtype in (torch.int8, torch.uint8)
     if node.target is aten.max_pool2d_with_indices.default:  # places, beside NaN
         return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
     if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _exceeds_int32(node):
         return True
-    # Numbers beside integers of 8 and 16 bits do not wrap around.
-    return node.target not in _MOVES and any(one.dtype in (torch.int8, torch.int16) for one in tensors)
+    if node.target in _MOVES:
+        return False
+    # Numbers beside integers of 8 and 16 bits do not wrap around, and bytes that decompositions have left have signs.
+    of_bytes = node.target not in FILLED and any(one.dtype == torch.uint8 for one in tensors_of(*node.all_input_nodes))
+    return of_bytes or any(one.dtype in (torch.int8, torch.int16) for one in tensors)
 
 
 def _exceeds_int32(node) -> bool:
