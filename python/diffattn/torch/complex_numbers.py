@@ -91,39 +91,23 @@ def conj(x):
     return joined(re, -im)
 
 
-def _moved(op, *axes):
-    """An op that moves whole elements, on pairs. `axes`: places of its arguments that are axes, or lists of axes."""
+def _moved(op):
+    """An op that moves whole elements, on pairs: its axes are counted from the front, and the sizes that it is given have one more."""
+    names = [argument.name for argument in op._schema.arguments][1:]
+
+    def on_pairs(name, value, x):
+        rank = x.dim() + (op is aten.unsqueeze.default)
+        if name in ("dim", "dim0", "dim1"):
+            return [axis % rank for axis in value] if isinstance(value, (list, tuple)) else value % rank if rank else 0
+        if name == "dims":
+            return [*(axis % rank for axis in value), rank]
+        return [*value, 2] if name == "size" else value
 
     def move(x, *args, **kwargs):
-        args = [_from_front(one, x.dim()) if place in axes else one for place, one in enumerate(args, 1)]
-        made = op(_pairs(x), *args, **kwargs)
+        made = op(_pairs(x), *(on_pairs(name, value, x) for name, value in zip(names, args)), **kwargs)
         return [_complex(one) for one in made] if isinstance(made, (list, tuple)) else _complex(made)
 
     return move
-
-
-def _from_front(axes, rank):
-    return [axis % rank for axis in axes] if isinstance(axes, (list, tuple)) else axes % rank if rank else 0
-
-
-def _sized(op):
-    """An op that is given the sizes of its result."""
-    return lambda x, size, **_: _complex(op(_pairs(x), [*size, 2]))
-
-
-def _transpose(x, first, second):
-    order = list(range(x.dim()))
-    if order:
-        order[first], order[second] = order[second], order[first]
-    return x.permute(order)
-
-
-def _slice(x, dim=0, *where):
-    return _complex(aten.slice.Tensor(_pairs(x), dim % x.dim(), *where))
-
-
-def _split(op):
-    return lambda x, sizes, dim=0: [_complex(one) for one in op(_pairs(x), sizes, dim % x.dim())]
 
 
 def _cat(tensors, dim=0):
@@ -153,20 +137,14 @@ def _embedding(weight, indices, *_, **__):
 RULES = {
     aten.mul.Tensor: mul, aten.mul.Scalar: mul, aten.exp.default: exp,
     aten._conj.default: conj, aten._conj_physical.default: conj, aten.conj_physical.default: conj,
-    aten.alias.default: _moved(aten.alias.default), aten.detach.default: _moved(aten.alias.default),
-    aten.clone.default: _clone, aten.lift_fresh_copy.default: lambda x: _complex(_pairs(x).clone()),
-    aten.view.default: _sized(aten.view.default), aten._unsafe_view.default: _sized(aten.view.default),
-    aten.reshape.default: _sized(torch.reshape), aten.expand.default: _sized(aten.expand.default),
-    aten.permute.default: lambda x, dims: _complex(_pairs(x).permute([*_from_front(dims, x.dim()), x.dim()])),
-    aten.transpose.int: _transpose, aten.t.default: lambda x: _transpose(x, 0, x.dim() - 1) if x.dim() else x.clone(),
-    aten.unsqueeze.default: lambda x, dim: _complex(_pairs(x).unsqueeze(dim % (x.dim() + 1))),
-    aten.squeeze.default: _moved(aten.squeeze.default), aten.squeeze.dim: _moved(aten.squeeze.dim, 1),
-    aten.squeeze.dims: _moved(aten.squeeze.dims, 1), aten.select.int: _moved(aten.select.int, 1), aten.slice.Tensor: _slice,
-    aten.index_select.default: _moved(aten.index_select.default, 1), aten.index.Tensor: _moved(aten.index.Tensor),
-    aten.embedding.default: _embedding, aten.cat.default: _cat, aten.split.Tensor: _split(aten.split.Tensor),
-    aten.split_with_sizes.default: _split(aten.split_with_sizes.default),
-    aten.unbind.int: lambda x, dim=0: list(map(_complex, torch.unbind(_pairs(x), dim % x.dim()))),
-    aten._to_copy.default: _converted, prims.convert_element_type.default: _converted}
+    aten.clone.default: _clone, aten.lift_fresh_copy.default: lambda x: _complex(_pairs(x).clone()), aten.detach.default: _moved(aten.alias.default),
+    aten.reshape.default: lambda x, shape: _complex(_pairs(x).reshape([*shape, 2])),
+    aten.t.default: lambda x: x.permute([1, 0]) if x.dim() > 1 else x.clone(), aten.embedding.default: _embedding, aten.cat.default: _cat,
+    aten._to_copy.default: _converted, prims.convert_element_type.default: _converted,
+    **{op: _moved(op) for op in (
+        aten.alias.default, aten.view.default, aten._unsafe_view.default, aten.expand.default, aten.permute.default, aten.transpose.int,
+        aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.select.int, aten.slice.Tensor,
+        aten.index_select.default, aten.index.Tensor, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)}}
 
 
 # Finished graphs.
