@@ -198,9 +198,6 @@ def test_ops_of_masks_and_caches():
         masked[:, x[0, :, 0] > 0] = 1.5
         masked[..., x[0, 0] > 0] = 0.5
         masked[:, x[1] > 1] = -0.5
-        masked.diagonal(dim1=1, dim2=2).fill_(3.5)
-        masked.diagonal(offset=1, dim1=-1, dim2=1).copy_(x[:, 4])
-        masked.diagonal(offset=-2, dim1=1, dim2=2).fill_(4.5)
         return (x.cumsum(1), (x > 0).cumsum(-1), x.index_copy(1, index % 5, part), put, masked,
                 x[:, :3, 0].scatter(1, places % 3, part[:, 0]), x[:, 0].scatter(1, places[:, :1].expand(2, 3) % 3, 4.0))
 

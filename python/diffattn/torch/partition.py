@@ -183,16 +183,20 @@ class _Cutter:
         """Raises the error of a graph that is not compiled whole if that must be, or if it leaves an attention of ours, which PyTorch does
         not compute."""
         for number in range(_MOST_CUTS):
-            parts = self._propose()
+            parts, programs = self._propose(), []
             if self._whole and len(parts) > 1:
                 raise self._parted(parts)
-            try:
-                whole = self._as_whole(parts)
-                return self._compile(whole) if whole else self._build(parts, [self._compile(part) for part in parts])
-            except _PartError as refused:
-                if self._whole:
-                    raise refused.error from None
-                self._leave(refused.error, refused.part, rest=number >= _MOST_CUTS - 2)
+            whole = self._as_whole(parts)
+            for part in [whole] if whole else parts:
+                try:
+                    programs.append(self._compile(part))
+                except (CompileError, IRError) as error:
+                    if self._whole:
+                        raise
+                    self._leave(error, part, rest=number >= _MOST_CUTS - 2)
+                    break
+            else:
+                return programs[0] if whole else self._build(parts, programs)
         raise AssertionError("with nothing left to compile there is no error")
 
     def _leave(self, error, part: _Part, rest: bool) -> None:
@@ -290,14 +294,11 @@ class _Cutter:
             made[node] = graph.node_copy(node, made.__getitem__)
         graph.output((*(made[value] for _, value in part.changes), *(made[node] for node in part.outputs)))
         weights = [number for number, node in enumerate(part.inputs) if self._numbers.get(node) in self._weights]
-        try:
-            prepared = prepare(torch.fx.GraphModule(self._module, graph), [part.inputs.index(place) for place, _ in part.changes])
-            for one in prepared.inputs:
-                if one.place is not None:
-                    one.name = self._names.get(self._numbers.get(part.inputs[one.place]), one.name)
-            return GraphProgram(prepared, weights, **self._options)
-        except (CompileError, IRError) as error:
-            raise _PartError(part, error) from None
+        prepared = prepare(torch.fx.GraphModule(self._module, graph), [part.inputs.index(place) for place, _ in part.changes])
+        for one in prepared.inputs:
+            if one.place is not None:
+                one.name = self._names.get(self._numbers.get(part.inputs[one.place]), one.name)
+        return GraphProgram(prepared, weights, **self._options)
 
     # The graph with one call in the place of each part.
 
@@ -407,12 +408,6 @@ def _symbols(places) -> dict:
 def _attributes(module, graph) -> dict:
     """What the nodes of `graph` read of `module`."""
     return {node.target: operator.attrgetter(node.target)(module) for node in graph.nodes if node.op == "get_attr"}
-
-
-class _PartError(Exception):
-    def __init__(self, part: _Part, error: CompileError | IRError):
-        super().__init__(str(error))
-        self.part, self.error = part, error
 
 
 class _Call(torch.nn.Module):
