@@ -275,9 +275,9 @@ def test_a_size_divided_by_a_number_as_tensors(mode):
 
 @pytest.mark.parametrize("function", [
     lambda x: x // x.shape[1], lambda x: (x * 9).long() // x.shape[0], lambda x: torch.div((x * 9).int(), x.shape[1], rounding_mode="trunc"),
-    lambda x: x * (1 / math.sqrt(x.shape[2])), lambda x: x[:, :int(x.shape[1] * 0.5)],
+    lambda x: x.roll(x.shape[1] // 2, 1) + x.roll(-1, 0), lambda x: x * (1 / math.sqrt(x.shape[2])), lambda x: x[:, :int(x.shape[1] * 0.5)],
     lambda x: (x[torch.arange(x.shape[0]), x.argmax(1)[:, 0]], x[:, torch.arange(x.shape[1]), -1], x[torch.arange(x.shape[0]), :, torch.arange(x.shape[0])])],
-    ids=["floor", "of integers", "towards zero", "root", "view", "places along two axes"])
+    ids=["floor", "of integers", "towards zero", "roll", "root", "view", "places along two axes"])
 def test_sizes_beside_tensors(function):
     torch._dynamo.reset()
     compiled = torch.compile(function, backend="diffattn", dynamic=True)

@@ -104,7 +104,8 @@ def type_of_integers(operands) -> torch.dtype | None:
     """The type that an element-wise op on integers computes in: numbers beside tensors, and tensors of one number beside larger ones, wrap
     around to it. None: there are other operands than integers."""
     tensors = [one for one in operands if isinstance(one, torch.Tensor)]
-    if not tensors or any(one.is_floating_point() or one.is_complex() for one in tensors) or any(isinstance(one, (float, torch.SymFloat)) for one in operands):
+    has_floats = any(isinstance(one, (float, torch.SymFloat)) for one in operands) or any(one.is_floating_point() or one.is_complex() for one in tensors)
+    if not tensors or has_floats:
         return None
     return functools.reduce(torch.promote_types, (one.dtype for one in [one for one in tensors if one.dim()] or tensors))
 

@@ -1,5 +1,6 @@
 """Ops that stay PyTorch: those that torch-mlir lowers to other numbers than PyTorch's, or at which it ends the process or does not come back,
-which are listed here, those that compiled code does not take, and those that it does not lower at all, by the table that scripts/lowered_ops.py has written (lowered_ops.json)."""
+and those that compiled code does not take, which are listed here, and those that torch-mlir does not lower at all, by the table that
+scripts/lowered_ops.py has written (lowered_ops.json)."""
 
 from __future__ import annotations
 
@@ -77,8 +78,8 @@ def _is_wrong(node, tensors) -> bool:
     if node.target is aten.as_strided.default:  # of tensors that do not lie in row-major order
         return not is_contiguous_or_false(node.args[0].meta["val"])
     if node.target is aten.roll.default:  # by more than the size
-        dims = node.args[2] if len(node.args) > 2 else ()
-        return not dims or not all(statically_known_true(abs(shift) <= tensors[0].size(dim)) for shift, dim in zip(node.args[1], dims))
+        x, shifts, dims = (*torch.fx.node.map_arg(node.args, lambda one: one.meta["val"]), ())[:3]
+        return not dims or not all(statically_known_true(abs(shift) <= x.size(dim)) for shift, dim in zip(shifts, dims))
     if node.target is aten.arange.start_step:  # in 8 bits
         return tensors[0].dtype == torch.uint8
     if node.target in _OF_AXES:  # of one number
