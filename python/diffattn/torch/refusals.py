@@ -34,8 +34,9 @@ _ALWAYS = frozenset({
     aten.diagonal_scatter.default, aten.cumprod.default, aten.searchsorted.Scalar, aten.searchsorted.Tensor, aten.bucketize.Tensor})
 #: Ops that move elements, or convert them, whatever they are.
 _MOVES = frozenset({*SHOWN, *CONVERTED, aten.index_select.default, aten.index.Tensor, aten.gather.default, aten.embedding.default, aten.flip.default,
-                    aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.slice_scatter.default,
-                    aten._assert_tensor_metadata.default, torch.ops.diffattn._write_rows.default, operator.getitem})
+                    aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.slice_scatter.default, aten.roll.default,
+                    aten.squeeze.default, torch.ops.prims.squeeze.default, aten._assert_tensor_metadata.default,
+                    torch.ops.diffattn._write_rows.default, operator.getitem})
 _OF_AXES = (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default, aten.var.correction)
 _POWERS = (aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
 
