@@ -121,13 +121,17 @@ def test_rows_of_bytes_have_no_sign():
     check(OF_ROWS, torch.tensor([[1, 2, 250, 200], [3, 255, 0, 128]], dtype=torch.uint8))
 
 
-def test_numbers_beyond_bytes_wrap_around():
-    """What stands beside bytes is one of them, also a tensor of one number that has more bits."""
-    x, numbers = torch.tensor([1, 5, 255, 100], dtype=torch.uint8), [-1, -262, 295, 2**40 + 7]
-    ops = {**{name: getattr(torch, name) for name in ("lt", "ge", "eq", "add", "mul", "maximum", "remainder", "floor_divide")}, "where": lambda x, n: torch.where(x > 3, x, n),
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_numbers_beyond_an_integer_type_wrap_around(dtype):
+    """What stands beside integers is of their type, also a tensor of one number that has more bits; int32 is compared with these in PyTorch."""
+    limits = torch.iinfo(dtype)
+    x, numbers = torch.tensor([1, 5, limits.max, limits.min + 1, 100], dtype=dtype), [-1, -limits.max - 7, limits.max + 40, 2**40 + 7]
+    compared = ("lt", "ge", "eq") if dtype == torch.uint8 else ()
+    ops = {**{name: getattr(torch, name) for name in (*compared, "add", "mul", "maximum", "remainder", "floor_divide")}, "where": lambda x, n: torch.where(x > 3, x, n),
            "truncated": lambda x, n: torch.div(x, n, rounding_mode="trunc"), "limit": lambda x, n: x.clamp(min=n)}
-    check({name: lambda x, *n, op=op: [op(x, one) for one in n] for name, op in ops.items() if name != "limit"}, x, *map(torch.tensor, numbers))
-    check({name: lambda x, op=ops[name]: [op(x, n) for n in numbers[:3]] for name in ("lt", "ge", "eq", "mul", "truncated")}, x)
+    check({name: lambda x, *n, op=op: [op(x, one) for one in n] for name, op in ops.items() if dtype == torch.int32 or name != "limit"}, x, *map(torch.tensor, numbers))
+    check({name: lambda x, op=ops[name]: [op(x, n) for n in numbers[:3]] for name in (*compared, "mul", "truncated")}, x)
+    check({"bits": lambda x: (x | 2**40 + 7, x ^ -limits.max - 7)}, x)
 
 
 def test_rolls():

@@ -228,7 +228,7 @@ OTHERWISE = {
     "embedding_bag": lambda x, n: nn.functional.embedding_bag(n % 4, x, mode="mean"), "adaptive_max_pool2d": lambda x, n: nn.functional.adaptive_max_pool2d(x[None], (3, 5)), "masked_scatter": lambda x, n: x.masked_scatter(x > 0, -x),
     "max_pool2d_with_indices": lambda x, n: nn.functional.max_pool2d(x[None], 2, return_indices=True), "pow": lambda x, n: (n**3, (-1) ** n, n**0.5, n**n.abs(), (n > 3) ** 2, n.to(torch.int8) ** 0.5, n.to(torch.uint8) ** 0.5, n.int() ** 2.5), "softmax": lambda x, n: x[0, 0].softmax(0), "var": lambda x, n: x[0, 0].var(0, correction=0),
     "add": lambda x, n: n.to(torch.int8) + 300, "mul": lambda x, n: n.to(torch.int16) * n[0, 0], "__lshift__": lambda x, n: n.to(torch.int8) << 2, "matmul": lambda x, n: n.to(torch.uint8) @ n.to(torch.uint8).T, "repeat_interleave": lambda x, n: x.repeat_interleave(n[:, 0], 0, output_size=18),
-    "lt": lambda x, n: n.int() < n[0, 0] + 2**32, "maximum": lambda x, n: torch.maximum(n.int(), n[1, 1] - 2**32), "sub": lambda x, n: 2**33 + 5 - n.int(),
+    "lt": lambda x, n: n.int() < n[0, 0] + 2**32,"eq": lambda x, n: n.int() == 2**32 + 5,
     "ldexp": lambda x, n: torch.ldexp((n + 190).to(torch.uint8), n), "sin": lambda x, n: (n + 190).to(torch.uint8).sin(),
     "roll": lambda x, n: (x.roll(19, 1), x.roll(-5, 0), x.roll(3), n.roll(2, (0,))), "all": lambda x, n: torch.all(x > 0, dim=(0, 1)), "diagonal_scatter": lambda x, n: (x.diagonal_scatter(x[0, :4] * 2), x.clone().fill_diagonal_(3.5)),
     "arange": lambda x, n: torch.arange(0, 250, 50, dtype=torch.uint8)}

@@ -116,7 +116,7 @@ def is_finite(x):
 
 def bitwise(op):
     """A tensor with a number, by the op of two tensors: torch-mlir has that alone."""
-    return lambda x, number: op(x, torch.full((), number, dtype=torch.result_type(x, number), device=x.device))
+    return lambda x, number: op(x, torch.full((), number, device=x.device).to(torch.result_type(x, number)))
 
 
 def gelu(x, approximate="none"):

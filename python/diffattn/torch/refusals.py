@@ -38,6 +38,7 @@ _MOVES = frozenset({*SHOWN, *CONVERTED, aten.index_select.default, aten.index.Te
                     aten.squeeze.default, torch.ops.prims.squeeze.default, aten._assert_tensor_metadata.default,
                     torch.ops.diffattn._write_rows.default, operator.getitem})
 _OF_AXES = (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default, aten.var.correction)
+_COMPARISONS = frozenset(getattr(packet, kind) for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge) for kind in ("Tensor", "Scalar"))
 _POWERS = (aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
 
 
@@ -87,7 +88,7 @@ def _is_wrong(node, tensors) -> bool:
         return tensors[-1].dim() == 0
     if node.target is aten.max_pool2d_with_indices.default:  # places, beside NaN
         return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
-    if torch.Tag.pointwise in getattr(node.target, "tags", ()) and _exceeds_int32(node):
+    if node.target in _COMPARISONS and _exceeds_int32(node):
         return True
     if node.target in _MOVES:
         return False
@@ -97,7 +98,7 @@ def _is_wrong(node, tensors) -> bool:
 
 
 def _exceeds_int32(node) -> bool:
-    """Whether int32 stands beside a number that it does not hold, or a tensor of one number of int64: these do not wrap around to int32."""
+    """Whether int32 is compared with a number that it does not hold, or a tensor of one number of int64: these do not wrap around to int32."""
     operands = tree_leaves(torch.fx.node.map_arg((node.args, node.kwargs), _number_or_tensor))
     limits = torch.iinfo(torch.int32)
     return type_of_integers(operands) == torch.int32 and any(
