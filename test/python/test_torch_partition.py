@@ -230,6 +230,7 @@ OTHERWISE = {
     "add": lambda x, n: n.to(torch.int8) + 300, "mul": lambda x, n: n.to(torch.int16) * n[0, 0], "__lshift__": lambda x, n: n.to(torch.int8) << 2, "matmul": lambda x, n: n.to(torch.uint8) @ n.to(torch.uint8).T, "repeat_interleave": lambda x, n: x.repeat_interleave(n[:, 0], 0, output_size=18),
     "lt": lambda x, n: n.int() < n[0, 0] + 2**32,"eq": lambda x, n: n.int() == 2**32 + 5,
     "ldexp": lambda x, n: torch.ldexp((n + 190).to(torch.uint8), n), "sin": lambda x, n: (n + 190).to(torch.uint8).sin(),
+    "max_pool2d": lambda x, n: nn.functional.max_pool2d((n * 20).to(torch.uint8)[None], 2), "max_pool3d": lambda x, n: [nn.functional.max_pool3d(n.reshape(1, 3, 2, 2).to(dtype), 2) for dtype in (torch.int32, torch.int64)],
     "roll": lambda x, n: (x.roll(19, 1), x.roll(-5, 0), x.roll(3), n.roll(2, (0,))), "all": lambda x, n: torch.all(x > 0, dim=(0, 1)), "diagonal_scatter": lambda x, n: (x.diagonal_scatter(x[0, :4] * 2), x.clone().fill_diagonal_(3.5)),
     "arange": lambda x, n: torch.arange(0, 250, 50, dtype=torch.uint8)}
 

@@ -86,8 +86,10 @@ def _is_wrong(node, tensors) -> bool:
         return tensors[0].dtype == torch.uint8
     if node.target in _OF_AXES:  # of one number
         return tensors[-1].dim() == 0
-    if node.target is aten.max_pool2d_with_indices.default:  # places, beside NaN
-        return any(user.target is operator.getitem and user.args[1] == 1 for user in node.users)
+    if node.target is aten.max_pool3d_with_indices.default:  # of integers, which end the process
+        return not tensors[0].dtype.is_floating_point
+    if node.target is aten.max_pool2d_with_indices.default and any(user.target is operator.getitem and user.args[1] == 1 for user in node.users):
+        return True  # places, beside NaN
     if node.target in _COMPARISONS and _exceeds_int32(node):
         return True
     if node.target in _MOVES:
