@@ -30,6 +30,11 @@ def test_margins_below_zero():
     check({str(margins): lambda x, n, margins=margins: (F.pad(x, margins, value=3.0), F.pad(n, margins, value=7)) for margins in ((1, -1), (-1, 1), (-1, -1), (2, -1, -1, 0))}, X, (X * 5).long())
 
 
+def test_places_in_memory():
+    """Of what lies in another order than that of its axes, as Longformer reads its windows."""
+    check({"windows": lambda x: (x.mT * 2).as_strided((3, 2), (2, 5), 1).contiguous(), "rows": lambda x: (x * 2).as_strided((2, 2), (3, 1)).contiguous()}, X)
+
+
 def put(*at, adds=False):
     """Values at the indices with these numbers; None: all of the axis."""
     return lambda x, values, *indices: torch.ops.aten.index_put(x, [None if one is None else indices[one] for one in at], values, adds)

@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from . import complex_numbers, division, elementwise, grouped_node, scattering
 from .attention_node import attention
 from .encoder import encoder_layer
-from .graph import in_order_of
+from .graph import in_order_of, physical_order
 from .running import cumsum
 from .scattering import along
 from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
@@ -122,11 +122,15 @@ def kept_whole():
 
 
 def as_strided(x, size, stride, storage_offset=None):
-    """Where PyTorch says no more than how `x` itself lies, as behind the mean of a tensor whose channels are last, nothing is read anew."""
+    """torch-mlir takes the elements of `x` to lie in row-major order, and sizes to be known. Where PyTorch says no more than how `x` itself
+    lies, as behind the mean of a tensor whose channels are last, nothing is read anew."""
     is_same = [statically_known_true(new == old) and (statically_known_true(old == 1) or statically_known_true(step == stride))
                for new, old, step, stride in zip(size, x.shape, stride, x.stride())]
     begins_there = storage_offset is None or statically_known_true(storage_offset == x.storage_offset())
-    return aten.alias.default(x) if len(size) == x.dim() and all(is_same) and begins_there else NotImplemented
+    if len(size) == x.dim() and all(is_same) and begins_there:
+        return aten.alias.default(x)
+    order = None if x.is_contiguous() else physical_order(x)
+    return NotImplemented if order is None else x.permute(order).reshape(-1).as_strided(size, stride, storage_offset)
 
 
 def expand(x, size, *, implicit=False):

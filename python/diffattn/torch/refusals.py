@@ -77,7 +77,7 @@ def _is_wrong(node, tensors) -> bool:
     if node.target in _POWERS:  # of integers
         base = node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else tensors[0]
         return not (base.dtype.is_floating_point and tensors[0].dtype.is_floating_point)
-    if node.target is aten.as_strided.default:  # of tensors that do not lie in row-major order
+    if node.target is aten.as_strided.default:  # of tensors with holes
         return not is_contiguous_or_false(node.args[0].meta["val"])
     if node.target is aten.roll.default:  # by more than the size
         x, shifts, dims = (*torch.fx.node.map_arg(node.args, lambda one: one.meta["val"]), ())[:3]
