@@ -233,6 +233,21 @@ def test_only_wanted_gradients_are_computed(monkeypatch):
     assert not detached.requires_grad and not calls
 
 
+def test_a_result_without_gradient(monkeypatch):
+    """One whose own use gives it none: nothing is computed."""
+    class Dropped(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(_, d):
+            return None
+
+    calls, tensors = recorded(monkeypatch), [t.requires_grad_() for t in operands()]
+    assert torch.autograd.grad(Dropped.apply(attention(*tensors)).sum(), tensors, allow_unused=True) == (None,) * 6 and not calls
+
+
 def test_nothing_but_operands_is_kept():
     tensors = [t.requires_grad_() for t in operands()]
     kept = []

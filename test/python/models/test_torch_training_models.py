@@ -117,10 +117,10 @@ def test_timm_by_a_plain_loop(name, changes, backward_calls):
     assert_same_curves(got, run(vit(name, **changes)))
 
 
-def by_trainer(model, folder, **options):
+def by_trainer(model, folder, rows=None, **options):
     options = dict(per_device_train_batch_size=4, max_steps=STEPS, learning_rate=1e-3, logging_steps=1, logging_strategy="steps", report_to=[],
                    save_strategy="no", use_cpu=True, disable_tqdm=True, seed=3, dataloader_pin_memory=False) | options
-    rows = [{"input_ids": ids, "labels": ids} for ids in IDS]
+    rows = rows or [{"input_ids": ids, "labels": ids} for ids in IDS]
     trainer = transformers.Trainer(model=model, args=transformers.TrainingArguments(output_dir=str(folder), **options), train_dataset=rows)
     trainer.train()
     return torch.tensor([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
@@ -130,6 +130,26 @@ def test_diffllama_by_trainer(tmp_path, backward_calls):
     got = by_trainer(patched(diffllama()), tmp_path)
     assert len(got) == STEPS and len(backward_calls) == 2 * STEPS
     assert_same_curves(got, by_trainer(diffllama(), tmp_path))
+
+
+class Classifier(nn.Module):
+    """A model of images as Trainer calls one."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images, labels):
+        logits = self.model(images)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def test_timm_by_trainer(tmp_path, backward_calls):
+    generator = torch.Generator().manual_seed(3)
+    rows = [{"images": torch.randn(3, 32, 32, generator=generator), "labels": number % 3} for number in range(4)]
+    got = by_trainer(Classifier(patched(vit())), tmp_path, rows)
+    assert len(got) == STEPS and len(backward_calls) == 2 * STEPS
+    assert_same_curves(got, by_trainer(Classifier(vit()), tmp_path, rows))
 
 
 def test_trainer_accumulates_and_checkpoints(tmp_path, backward_calls):
