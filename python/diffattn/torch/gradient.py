@@ -30,9 +30,9 @@ _WITHOUT = {"block_table": "keys in pages, which many sequences may share, have 
             "integral": "the mean over all queries has none"}
 
 #: PyTorch's ops whose results are elements of their argument where they lie, as autograd names them.
-_VIEWS = frozenset(f"{name}Backward{number}" for number, names in enumerate((
-    "Alias AsStrided Expand Permute ReshapeAlias Select Slice Split SplitWithSizes Squeeze T Transpose Unbind Unsqueeze View",
-    "Squeeze", "Squeeze")) for name in names.split())
+_VIEWS = frozenset(f"{name}Backward0" for name in (
+    "Alias", "AsStrided", "Expand", "Permute", "ReshapeAlias", "Select", "Slice", "Split", "SplitWithSizes", "Squeeze", "T", "Transpose",
+    "Unbind", "Unsqueeze", "View")) | {"SqueezeBackward1", "SqueezeBackward2"}
 
 
 class _Attention(torch.autograd.Function):
