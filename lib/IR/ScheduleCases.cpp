@@ -62,9 +62,20 @@ SizeBoundsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
+/// `taken`: targets whose calls all take an entry further up.
+static LogicalResult verifyNotBehind(Operation *op,
+                                     ArrayRef<ScheduleTarget> taken,
+                                     ScheduleAttrInterface schedule,
+                                     Attribute entry) {
+  if (!llvm::is_contained(taken, ScheduleTarget::Any) &&
+      !llvm::is_contained(taken, schedule.getTarget()))
+    return success();
+  return op->emitOpError()
+         << "expected no schedule behind one for every call, but got " << entry;
+}
+
 // attention_c24
 LogicalResult diffattn::verifySchedules(AttentionOp op) {
-  // Targets whose calls all take an entry further up.
   SmallVector<ScheduleTarget> taken;
   for (Attribute entry : op.getSchedulesAttr()) {
     auto when = dyn_cast<WhenAttr>(entry);
@@ -89,11 +100,8 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
       return op.emitOpError() << "expected a schedule that reads tensor maps "
                                  "under a condition with tensor_maps, but got "
                               << entry;
-    if (llvm::is_contained(taken, ScheduleTarget::Any) ||
-        llvm::is_contained(taken, schedule.getTarget()))
-      return op.emitOpError()
-             << "expected no schedule behind one for every call, but got "
-             << entry;
+    if (failed(verifyNotBehind(op, taken, schedule, entry)))
+      return failure();
     if (!when)
       taken.push_back(schedule.getTarget());
   }
@@ -110,11 +118,8 @@ LogicalResult diffattn::verifySchedules(AttentionBackwardOp op) {
       return op.emitOpError() << "expected schedules to hold #diffattn.linalg "
                                  "or schedules of gradients, but got "
                               << entry;
-    if (llvm::is_contained(taken, ScheduleTarget::Any) ||
-        llvm::is_contained(taken, schedule.getTarget()))
-      return op.emitOpError()
-             << "expected no schedule behind one for every call, but got "
-             << entry;
+    if (failed(verifyNotBehind(op, taken, schedule, entry)))
+      return failure();
     taken.push_back(schedule.getTarget());
   }
   return success();

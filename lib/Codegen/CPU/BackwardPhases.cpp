@@ -29,17 +29,7 @@ void BackwardPhases::byHidden(const KvBlock &kvBlock,
 SmallVector<Value> BackwardPhases::updateFactors(const PrefillItem &item,
                                                  const BackwardLayout &s,
                                                  Value number) {
-  for (int map : {0, 1})
-    scoring.forEachVector(item, [&](Value lane) {
-      Value then = b.load(
-          b.vector,
-          b.at(s.history[map], b.f32, b.mul(number, schedule.getQBlockSize())),
-          lane);
-      Value decay =
-          scoring.emitDecay(then, b.load(b.vector, s.maxima[map], lane));
-      Value inverse = b.load(b.vector, s.inverses[map], lane);
-      b.store(b.mulf(decay, inverse), s.factors[map], lane);
-    });
+  scoring.updateFactors(item, s, number, s.inverses);
   return {s.factors[0], s.factors[1]};
 }
 

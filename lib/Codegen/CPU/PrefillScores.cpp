@@ -61,36 +61,44 @@ Value PrefillScoring::makeScores(const PrefillItem &item,
   return edited;
 }
 
-void PrefillScoring::scoreKvBlock(const PrefillItem &item,
-                                  const ScoringLayout &s, const KeyHeads &heads,
-                                  const KeyPartition &keys, Value number) {
+void PrefillScoring::makeMaps(
+    const PrefillItem &item, const ScoringLayout &s, const KeyHeads &heads,
+    const KeyPartition &keys, Value number,
+    function_ref<void(const KvBlock &, const MapScores &, Value)> finish) {
   KvBlock kvBlock = getKvBlock(s, keys, number);
   Value position = getPosition(item, keys, kvBlock);
   for (int map : {0, 1}) {
     MapScores place = getMapScores(s, map, position);
-    Value edited = makeScores(item, s, heads, kvBlock, place);
-    exponentiate(item, s, kvBlock.n, place, edited);
-    if (s.history[map])
-      forEachVector(item, [&](Value lane) {
-        b.store(b.load(b.vector, s.maxima[map], lane),
-                b.at(s.history[map], b.f32,
-                     b.mul(number, schedule.getQBlockSize())),
-                lane);
-      });
+    finish(kvBlock, place, makeScores(item, s, heads, kvBlock, place));
   }
+}
+
+void PrefillScoring::scoreKvBlock(const PrefillItem &item,
+                                  const ScoringLayout &s, const KeyHeads &heads,
+                                  const KeyPartition &keys, Value number) {
+  makeMaps(
+      item, s, heads, keys, number,
+      [&](const KvBlock &kvBlock, const MapScores &place, Value edited) {
+        exponentiate(item, s, kvBlock.n, place, edited);
+        Value history = s.history[place.map];
+        if (!history)
+          return;
+        forEachVector(item, [&](Value lane) {
+          b.store(b.load(b.vector, s.maxima[place.map], lane),
+                  b.at(history, b.f32, b.mul(number, schedule.getQBlockSize())),
+                  lane);
+        });
+      });
 }
 
 void PrefillScoring::rescoreKvBlock(const PrefillItem &item,
                                     const ScoringLayout &s,
                                     const KeyHeads &heads,
                                     const KeyPartition &keys, Value number) {
-  KvBlock kvBlock = getKvBlock(s, keys, number);
-  Value position = getPosition(item, keys, kvBlock);
-  for (int map : {0, 1}) {
-    MapScores place = getMapScores(s, map, position);
-    Value edited = makeScores(item, s, heads, kvBlock, place);
-    takePowers(item, s, kvBlock.n, place, edited);
-  }
+  makeMaps(item, s, heads, keys, number,
+           [&](const KvBlock &kvBlock, const MapScores &place, Value edited) {
+             takePowers(item, s, kvBlock.n, place, edited);
+           });
 }
 
 //===----------------------------------------------------------------------===//
@@ -242,6 +250,21 @@ Value PrefillScoring::emitDecay(Value before, Value after) {
       arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, before, after);
   Value decay = lanes().exponential(b.subf(before, after));
   return arith::SelectOp::create(b, same, b.splat(1.0f), decay);
+}
+
+void PrefillScoring::updateFactors(const PrefillItem &item,
+                                   const ScoringLayout &s, Value number,
+                                   ArrayRef<Value> weights) {
+  for (int map : {0, 1})
+    forEachVector(item, [&](Value lane) {
+      Value then = b.load(
+          b.vector,
+          b.at(s.history[map], b.f32, b.mul(number, schedule.getQBlockSize())),
+          lane);
+      Value decay = emitDecay(then, b.load(b.vector, s.maxima[map], lane));
+      Value weight = b.load(b.vector, weights[map], lane);
+      b.store(b.mulf(decay, weight), s.factors[map], lane);
+    });
 }
 
 /// Moves the sums so far to the new maxima.

@@ -101,6 +101,10 @@ public:
   void takePowers(const PrefillItem &item, const ScoringLayout &s, Value n,
                   const MapScores &place, Value edited);
 
+  /// Stores the factors that turn the exponentials of a KV block into those of
+  /// the final maxima, each times the `weights`, [lane], of its map.
+  void updateFactors(const PrefillItem &item, const ScoringLayout &s,
+                     Value number, ArrayRef<Value> weights);
   /// exp(before - after), and 1 where they are equal.
   Value emitDecay(Value before, Value after);
   PolynomialMath lanes();
@@ -145,6 +149,13 @@ private:
   Value makeScores(const PrefillItem &item, const ScoringLayout &s,
                    const KeyHeads &heads, const KvBlock &kvBlock,
                    const MapScores &place);
+  /// Runs `finish` for the scores of each map of a KV block, and whether some
+  /// may be hidden.
+  void makeMaps(const PrefillItem &item, const ScoringLayout &s,
+                const KeyHeads &heads, const KeyPartition &keys, Value number,
+                function_ref<void(const KvBlock &kvBlock,
+                                  const MapScores &place, Value edited)>
+                    finish);
   /// Row 0 of the head of keys at `head`, whose rows of the KV block are copied
   /// if they are in pages.
   Value getKeyBase(const PrefillItem &item, const ScoringLayout &s, int map,

@@ -58,29 +58,12 @@ ValueBlock PrefillValues::getValueBlock(const PrefillItem &item,
   return {keys, base, head.columns};
 }
 
-/// Makes factors of the weights and of what turns the exponentials of a KV
-/// block into those of the final maxima.
-void PrefillValues::updateFactors(const PrefillItem &item,
-                                  const PrefillLayout &s, Value number) {
-  for (int map : {0, 1})
-    scoring.forEachVector(item, [&](Value lane) {
-      Value then = b.load(
-          b.vector,
-          b.at(s.history[map], b.f32, b.mul(number, schedule.getQBlockSize())),
-          lane);
-      Value decay =
-          scoring.emitDecay(then, b.load(b.vector, s.maxima[map], lane));
-      Value weight = b.load(b.vector, s.sums[map], lane);
-      b.store(b.mulf(decay, weight), s.factors[map], lane);
-    });
-}
-
 void PrefillValues::combineKvBlock(const PrefillItem &item,
                                    const PrefillLayout &s,
                                    const ValueHead &head,
                                    const KeyPartition &keys, Value number) {
   KvBlock kvBlock = scoring.getKvBlock(s, keys, number);
-  updateFactors(item, s, number);
+  scoring.updateFactors(item, s, number, s.sums);
   Value position = b.sub(kvBlock.first, keys.seen.low);
   Value e1 = scoring.getMapScores(s, 0, position).weights;
   Value e2 = scoring.getMapScores(s, 1, position).weights;

@@ -88,8 +88,6 @@ private:
   Value getRow(const ValueBlock &block, Value key);
   Value givesWeight(Value exponentials, Value row, Value key);
   Value isVisible(const ValueProduct &product, Value row, Value key);
-  void updateFactors(const PrefillItem &item, const PrefillLayout &s,
-                     Value number);
   void rescaleOutput(const PrefillItem &item, const PrefillLayout &s, int map);
   Value packWeights(const PrefillItem &item, const PrefillLayout &s, int map,
                     Value n);
