@@ -49,7 +49,7 @@ MASKS = {
     "room": lambda i, j, keys: (j < keys // 4) & (i >= 0),
 }
 
-#: What the plot says below the bars of a kind of row.
+#: The words of the plot below the bars of a kind of row.
 TITLES = {"prefill": "", "backward": "\nbackward", "forward + backward": "\nboth"}
 
 

@@ -42,6 +42,14 @@ Value getArray(PhaseBuilder &p, int64_t i) {
   return LLVM::IntToPtrOp::create(p.b, p.b.pointer, p.getInput(i));
 }
 
+/// Calls `kernel` with the inputs of a run as arguments, in their order.
+void callWithInputs(PhaseBuilder &p, LLVM::LLVMFuncOp kernel) {
+  SmallVector<Value> arguments;
+  for (auto [i, type] : llvm::enumerate(kernel.getArgumentTypes()))
+    arguments.push_back(type == p.b.pointer ? getArray(p, i) : p.getInput(i));
+  LLVM::CallOp::create(p.b, kernel, arguments);
+}
+
 int64_t addressOf(std::vector<float> &numbers) {
   return reinterpret_cast<int64_t>(numbers.data());
 }
@@ -174,15 +182,8 @@ TEST_P(BackwardKernelsTest, HiddenScoresHaveNoGradients) {
   const int64_t vectors = maps.lanes / schedule.getLanes();
   Maps got = maps;
   Phase rowSums(c, [&](PhaseBuilder &p) {
-    SmallVector<Value> arguments;
-    for (int64_t i = 0; i < 5; ++i)
-      arguments.push_back(getArray(p, i));
-    arguments.push_back(p.getInput(5));
-    for (int64_t i = 6; i < 8; ++i)
-      arguments.push_back(getArray(p, i));
-    LLVM::CallOp::create(
-        p.b, getRowSumsKernel(p.b, p.module, schedule, vectors, true),
-        arguments);
+    callWithInputs(
+        p, getRowSumsKernel(p.b, p.module, schedule, vectors, /*hidden=*/true));
   });
   rowSums.run(0, {addressOf(got.e[0]), addressOf(got.e[1]),
                   addressOf(got.products), addressOf(got.factors[0]),
@@ -201,16 +202,9 @@ TEST_P(BackwardKernelsTest, HiddenScoresHaveNoGradients) {
 
   got = maps;
   Phase gradients(c, [&](PhaseBuilder &p) {
-    SmallVector<Value> arguments;
-    for (int64_t i = 0; i < 8; ++i)
-      arguments.push_back(getArray(p, i));
-    arguments.push_back(p.getInput(8));
-    for (int64_t i = 9; i < 11; ++i)
-      arguments.push_back(getArray(p, i));
-    LLVM::CallOp::create(
-        p.b,
-        getScoreGradientsKernel(p.b, p.module, schedule, vectors, true, true),
-        arguments);
+    callWithInputs(p, getScoreGradientsKernel(p.b, p.module, schedule, vectors,
+                                              /*hidden=*/true,
+                                              /*capped=*/true));
   });
   gradients.run(0, {addressOf(got.e[0]), addressOf(got.e[1]),
                     addressOf(got.products), addressOf(got.factors[0]),

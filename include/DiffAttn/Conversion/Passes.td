@@ -24,7 +24,7 @@ def DecomposePass : Pass<"diffattn-decompose"> {
     kept; with `all` none is. With `target`, `cpu` or `gpu`, kernels for the other
     one do not count.
 
-    Gradients of attention that no kernel takes bring a missed-optimization remark
+    Gradients of attention without a schedule bring a missed-optimization remark
     `Decompose` of category `diffattn-schedule`, unless `all` was asked for.
   }];
   let options = [

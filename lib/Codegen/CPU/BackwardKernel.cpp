@@ -187,7 +187,7 @@ void SliceBuilder::emitKept(const PrefillItem &item, const KeyHeads &heads,
               });
 }
 
-/// The same where they are made again.
+/// The rest of a head where the exponentials are made again.
 void SliceBuilder::emitAgain(const PrefillItem &item, const KeyHeads &heads,
                              const ValueHead &valueHead,
                              const KeyPartition &keys, const BlockSums &sums) {

@@ -55,8 +55,8 @@ struct BackwardLayout : PrefillLayout, BackwardParts {};
 BackwardLayout layOutBackward(ScratchParts &parts, const BackwardSpec &spec,
                               const BackwardSizes &sizes);
 
-/// What all queries of a slice add to: for each head of a group and key, a row
-/// of `paddedHeadDim` or `paddedValueDim`. Null where no gradient is wanted;
+/// Sums over the queries of a slice: for each head of a group and key, a row of
+/// `paddedHeadDim` or `paddedValueDim`. Null where no gradient is wanted;
 /// both maps have the same where they share their keys.
 struct GradientSums {
   Value keys[2], values;
@@ -68,7 +68,7 @@ GradientSums takeGradientSums(ScratchParts &parts, const BackwardSpec &spec,
 Value getGradientSumsSize(KernelBuilder &b, const BackwardSpec &spec,
                           const BackwardSizes &sizes);
 
-/// What work items share: null where it is not wanted.
+/// Memory that work items share; parts that are not wanted are null.
 struct SharedParts {
   /// [batch][group][slice][column] sums of d_norm_weight.
   Value normWeights;

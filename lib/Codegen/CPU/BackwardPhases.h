@@ -48,7 +48,7 @@ public:
   void storeQueries(const PrefillItem &item, const BackwardLayout &s, int map);
 
   // One KV block: BackwardPhases.cpp.
-  /// Multiplies dX with its values. `kept`: all blocks have their place.
+  /// Stores dX times its values where its scores begin, at key `position`.
   void multiplyValues(const PrefillItem &item, const BackwardLayout &s,
                       const ValueHead &head, const KvBlock &kvBlock,
                       Value position);

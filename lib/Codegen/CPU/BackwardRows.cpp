@@ -84,8 +84,8 @@ static Value invertUnlessZero(KernelBuilder &b, Value x) {
 }
 
 namespace {
-/// What the norm divides a row by, inverted, and what its derivative along the
-/// row does; 1 without a norm.
+/// Inverses of the number that the norm divides a row by, and of the one that
+/// its derivative along the row divides by; null without a norm.
 struct RowNorm {
   Value inverse, inverseSlope;
 };
@@ -122,7 +122,7 @@ void BackwardPhases::finishRow(const PrefillItem &item, const BackwardLayout &s,
     return b.at(v.head(operand, item.batch, item.heads.signal), operand.element,
                 b.mul(query, v.stride(operand, 2)));
   };
-  // What reaches a row without keys reaches nothing behind it.
+  // A row without keys passes nothing on, whatever its gradient is.
   Value sees;
   for (Value inverses : s.inverses) {
     Value has = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,

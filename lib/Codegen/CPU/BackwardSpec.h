@@ -19,7 +19,7 @@ struct BackwardSpec {
   AttentionSpec attention;
   CpuBackwardAttr schedule;
   SpecOperand dOut;
-  /// Of map 1 and map 2.
+  /// The gradients of queries and keys of map 1 and map 2.
   SpecOperand dQ[2], dK[2];
   SpecOperand dV, dLambda, dNormWeight, dGate;
   /// Whether k2 is k1, whose gradient is then that of both.

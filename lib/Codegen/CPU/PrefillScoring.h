@@ -97,7 +97,7 @@ public:
   /// to the sums. `edited`, i1: whether some scores are hidden.
   void exponentiate(const PrefillItem &item, const ScoringLayout &s, Value n,
                     const MapScores &place, Value edited);
-  /// The same where the maxima have not changed.
+  /// `exponentiate` where the maxima have not changed.
   void takePowers(const PrefillItem &item, const ScoringLayout &s, Value n,
                   const MapScores &place, Value edited);
 

@@ -24,7 +24,7 @@ public:
 
   /// A size: `fixed`, or, where that is dynamic, the value `dynamic`.
   SpecSize bind(int64_t fixed, Value dynamic);
-  /// The same for a value, which may be a constant.
+  /// A size as a value, which may be a constant.
   SpecSize bind(Value size);
 
   SmallVector<Value> context;

@@ -404,9 +404,8 @@ void Backward::buildLambda() {
         Value value = arith::NegFOp::create(ib, args[0]);
         if (!epilogue.lambdaSigmoid)
           return value;
-        Value minus = arith::NegFOp::create(ib, args[1]);
-        value = arith::MulFOp::create(ib, value, activated(ib, args[1], true));
-        return arith::MulFOp::create(ib, value, activated(ib, minus, true));
+        BodyMath math(ib);
+        return math.multiply(value, emitSigmoidSlope(math, args[1]));
       });
   const int64_t rank = cast<ShapedType>(op.getLambda().getType()).getRank();
   auto add = [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
@@ -491,15 +490,10 @@ void Backward::buildDProduct(GradientMap &map) {
         Value value = math.multiply(scale, args[0]);
         if (!rules.softcap)
           return value;
-        // 1 - tanh(u)^2 is 4 e / (1 + e)^2 with e = exp(-2 |u|), also where the
-        // difference cancels.
         Value u =
             math.divide(math.multiply(scale, args[1]), f32(ib, *rules.softcap));
-        Value magnitude = math::AbsFOp::create(ib, u);
-        Value e = math.exponentialOfMinus(math.add(magnitude, magnitude));
-        Value root = math.divide(f32(ib, 2.0f), math.add(f32(ib, 1.0f), e));
         return math.multiply(value,
-                             math.multiply(e, math.multiply(root, root)));
+                             emitTanhSlope(math, math::AbsFOp::create(ib, u)));
       });
 }
 
