@@ -19,17 +19,22 @@ using namespace mlir::diffattn;
 void mlir::diffattn::addOperandSegments(OpBuilder &builder,
                                         OperationState &state,
                                         ArrayRef<Value> operands,
-                                        std::optional<ValueRange> list) {
+                                        std::optional<ValueRange> list,
+                                        ArrayRef<Value> behind) {
   SmallVector<int32_t> segments;
-  for (Value operand : operands) {
+  auto add = [&](Value operand) {
     segments.push_back(operand ? 1 : 0);
     if (operand)
       state.addOperands(operand);
-  }
+  };
+  for (Value operand : operands)
+    add(operand);
   if (list) {
     segments.push_back(list->size());
     state.addOperands(*list);
   }
+  for (Value operand : behind)
+    add(operand);
   state.addAttribute("operandSegmentSizes",
                      builder.getDenseI32ArrayAttr(segments));
 }
@@ -41,10 +46,10 @@ void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
   if (isa<RankedTensorType>(init.getType()))
     results.push_back(init.getType());
   state.addTypes(results);
-  // What lies between lambda and init is optional, and absent.
+  // What lies between lambda and init is optional, and absent; so is x.
   SmallVector<Value> operands = {q1, k1, q2, k2, v, lambda};
-  operands.resize(Properties().getOperandSegmentSizes().size() - 1);
-  addOperandSegments(builder, state, operands, ValueRange(init));
+  operands.resize(Properties().getOperandSegmentSizes().size() - 2);
+  addOperandSegments(builder, state, operands, ValueRange(init), {Value()});
   state.addAttribute(getScaleAttrName(state.name),
                      builder.getF32FloatAttr(scale));
   if (isCausal)
@@ -59,6 +64,12 @@ RankedTensorType AttentionOp::inferResultType(ShapedType q1, ShapedType v,
   shape[lengthAxis(oLayout)] = q1.getDimSize(lengthAxis(qLayout));
   shape[3] = v.getDimSize(3);
   return RankedTensorType::get(shape, q1.getElementType());
+}
+
+MutableOperandRange AttentionOp::getDpsInitsMutable() {
+  const unsigned first = getODSOperandIndexAndLength(odsIndex_inits).first;
+  return MutableOperandRange(getOperation(), first,
+                             getOperation()->getNumOperands() - first);
 }
 
 /// The mean over queries needs all of them, at any place, and the ops on states
@@ -87,6 +98,33 @@ static LogicalResult verifyIntegral(AttentionOp op, ShapeRules rules,
     if (failed(verifyStatic(rules, "number of heads", operand, axis)))
       return failure();
   return verifyStatic(rules, "width", inputs.v, 3);
+}
+
+/// Checks the destination of X, which is asked for to be saved for gradients.
+static LogicalResult verifySavedX(AttentionOp op, ShapeRules rules,
+                                  const MapInputs &inputs) {
+  if (!op.getX())
+    return success();
+  NamedOperand x{"x", op.getX()};
+  // attention_c37
+  if (op.getNorm() == Norm::None && !op.getGate())
+    return rules.error() << "expected no x without a norm or a gate, because "
+                            "it is the output then, but got one";
+  // attention_c38
+  const StringRef given = op.getIntegral() ? "integral"
+                          : op.isPacked()  ? "cu_seqlens_q"
+                          : op.isPaged()   ? "block_table"
+                                           : "";
+  if (!given.empty())
+    return rules.error() << "expected no x with " << given;
+  // attention_c39
+  Type element = x.type().getElementType(),
+       operands = inputs.q1.type().getElementType();
+  if (element != operands && !element.isF32())
+    return rules.error() << "expected element type of x to be that of q1, "
+                         << operands << (operands.isF32() ? "" : ", or 'f32'")
+                         << ", but got " << element;
+  return verifyOutputShape(rules, inputs, op.getOLayout(), x);
 }
 
 /// What the caller promised about sizes. Of packed sequences and of pages no
@@ -131,6 +169,7 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   if (failed(
           verifyAttentionOperands(op, rules, inputs, {"init", op.getInit()})) ||
       failed(verifyIntegral(op, rules, inputs)) ||
+      failed(verifySavedX(op, rules, inputs)) ||
       failed(verifySizeBounds(op, rules, inputs)))
     return failure();
   // attention_c28 to attention_c30

@@ -40,8 +40,9 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
   // Tiles of memrefs are made before bufferization; head counts are static.
   if (!getResult() || !hasStaticHeads(*this, sizes[1]))
     return failure();
-  // Bounds of sequences count from the first query and key.
-  if (isPacked())
+  // Bounds of sequences count from the first query and key. A tile has one
+  // result.
+  if (isPacked() || getX())
     return failure();
   Location loc = getLoc();
   OpFoldResult allQueries = sizeOf(b, loc, getQ1(), lengthAxis(getQLayout()));

@@ -81,9 +81,12 @@ static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
 
 std::string
 mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
-  if (auto attention = dyn_cast<AttentionOp>(op.getOperation());
-      attention && attention.getIntegral())
-    return "no kernel computes integral attention";
+  if (auto attention = dyn_cast<AttentionOp>(op.getOperation())) {
+    if (attention.getIntegral())
+      return "no kernel computes integral attention";
+    if (attention.getX())
+      return "no kernel writes X";
+  }
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)

@@ -138,6 +138,8 @@ AttentionOperands mlir::diffattn::getAttentionOperands(Operation *op) {
     readEnd(end, operands);
     operands.output = getView(end, end.getInitMutable());
   }
+  if (auto attention = dyn_cast<AttentionOp>(op))
+    operands.x = getView(attention, attention.getXMutable());
   return operands;
 }
 
@@ -145,6 +147,7 @@ BackwardOperands mlir::diffattn::getBackwardOperands(AttentionBackwardOp op) {
   BackwardOperands operands;
   readMaps(cast<DifferentialMapsOpInterface>(op.getOperation()), operands);
   readEnd(op, operands);
+  operands.x = getView(op, op.getXMutable());
   operands.dOut = getView(op, op.getDOutMutable());
   operands.dQ1 = getView(op, op.getDQ1Mutable());
   operands.dK1 = getView(op, op.getDK1Mutable());

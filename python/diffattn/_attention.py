@@ -23,7 +23,7 @@ from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
 from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, KEYS, NAMES, OPERAND, OPERANDS, REQUIRED
-from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, BackwardPlan, Plan
+from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, X, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
 from .sequence_tables import check_bounds, check_pages
@@ -55,7 +55,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
               norm_eps: float = 1e-5, norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: ArrayLike = None,
               kv_len: ArrayLike = None, q_offset: ArrayLike = None, segment_ids: tuple[ArrayLike, ArrayLike] | None = None,
               cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None, block_table: ArrayLike = None, integral: bool = False,
-              target: str = "cpu", threads: int | None = None, out: ArrayLike = None, stream: Any = None) -> Any:
+              target: str = "cpu", threads: int | None = None, out: ArrayLike = None, stream: Any = None, x: ArrayLike = None) -> Any:
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -94,6 +94,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     another argument. Of q1's type, or float32: then the result of 16-bit operands is not rounded
     stream          with arrays on a device: the CUDA stream to launch on, a number or an object with `cuda_stream`; by default
                     PyTorch's current one for its tensors, the device's default stream for others
+    x               with norm or gate, on a CPU: where the output before these is written, as `out`; `attention_backward` takes it, and
+                    need not compute it again. Without cu_seqlens_q, block_table and integral
 
     With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
     a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table are
@@ -106,7 +108,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
             q1, k1, q2, k2, v, lam, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap,
             lam_activation=lam_activation, norm=norm, norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode,
             out_scale=out_scale, gate=gate, kv_len=kv_len, q_offset=q_offset, segment_ids=segment_ids, cu_seqlens_q=cu_seqlens_q,
-            cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, target=target, threads=threads, out=out, stream=stream)
+            cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, target=target, threads=threads, out=out, stream=stream, x=x)
     ordinal = ordinal_of(target)
     q_segments, kv_segments = split_segments(segment_ids)
     native = None
@@ -120,10 +122,13 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     options = options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
     if integral and segment_ids is not None:
         raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
-    if out is not None and not isinstance(out, (np.ndarray, OnDevice)) and not hasattr(out, "__dlpack__"):
-        raise checks.wrong("out", "an array to write into", out)
+    for name, array in (("out", out), ("x", x)):
+        if array is not None and not isinstance(array, (np.ndarray, OnDevice)) and not hasattr(array, "__dlpack__"):
+            raise checks.wrong(name, "an array to write into", array)
+    if x is not None and (integral or str(target).partition(":")[0] != "cpu"):
+        raise UsageError(f"x: expected none with {'integral' if integral else f'target {target}'}, because no kernel of it writes x")
     found = _facts((q1, k1, q2, k2, v), lam, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k,
-                                              block_table, out), ordinal, native)
+                                              block_table, out, x), ordinal, native)
     given = kv_len is not None, q_offset is not None, found[1][:2] == found[3][:2]
     plan = _plan(Plan, found, *given, options, target)
     _add_positions(found, plan, kv_len, q_offset)
@@ -135,7 +140,9 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
         if plan.q1_on_device:  # with strides that are another library's choice
             plan = _plan(Plan, found, *given, options, target)
     else:
-        _check_out(plan, found)
+        _check_result(plan, found, INIT)
+    if x is not None:
+        _check_result(plan, found, X)
     if plan.is_empty:
         _check_target(target)
         return out
@@ -150,12 +157,14 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
                        gradients: Mapping[str, ArrayLike], *, attn_mask: ArrayLike = None, norm_weight: ArrayLike = None,
                        gate: ArrayLike = None, kv_len: ArrayLike = None, q_offset: ArrayLike = None,
                        segment_ids: tuple[ArrayLike, ArrayLike] | None = None, cu_seqlens_q: ArrayLike = None,
-                       cu_seqlens_k: ArrayLike = None, target: str = "cpu", threads: int | None = None, **options: Any) -> None:
+                       cu_seqlens_k: ArrayLike = None, x: ArrayLike = None, target: str = "cpu", threads: int | None = None,
+                       **options: Any) -> None:
     """Writes gradients of a result of `attention` with the same operands and options, on a CPU. Nothing else of the forward call is
-    read: both maps are computed again.
+    read but x, if it is given: both maps are computed again.
 
     d_out           [B, Hs, Tq, dv], of q1's type or float32, with any strides
     k2              None: k1, which is then read once, and whose gradient is that of both
+    x               what `attention` wrote to its own; None: it is computed again, if norm or gate need it
     gradients       where they are written: by the argument's name, as "q1", "lam" or "attn_mask", an array of its shape, and of its type
                     or float32 (that of lam: float32), with any strides, that shares no element with another argument
     options         those of `attention` that are no arrays, but for integral, which has no gradients
@@ -170,6 +179,7 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
     found = _facts((q1, k1, q2, k1 if k2 is None else k2, v), lam,
                    (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), None, None)
     found.append(facts_of(d_out, "d_out"))
+    found.append(_ABSENT if x is None else facts_of(x, "x"))
     for name in DIFFERENTIABLE:
         gradient = gradients.get(OPERAND[name].argument)
         found.append(_ABSENT if gradient is None else facts_of(gradient, f"gradient of {OPERAND[name].argument}"))
@@ -293,20 +303,22 @@ def _check_target(target) -> None:
     Executable("module {}", target=target, name="attention")
 
 
-def _check_out(plan: Plan, found) -> None:
-    """What depends on where arrays lie."""
-    spec, address, out = found[INIT]
+def _check_result(plan: Plan, found, result: int) -> None:
+    """What depends on where arrays lie, of the one that the slot `result` has."""
+    spec, address, out = found[result]
     if plan.is_empty or spec[3] == ON_DEVICE:
         return
+    said = OPERANDS[result].said
     if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise InputError("out: expected a writable array")
-    low, high = plan.arrays[-1].span()
-    for slot, array in zip(plan.slots[:-1], plan.arrays):
+        raise InputError(f"{said}: expected a writable array")
+    low, high = plan.arrays[plan.slots.index(result)].span()
+    # A result is checked against those before it.
+    for slot, array in zip(plan.slots[: plan.slots.index(result)], plan.arrays):
         _, other_address, other = found[slot]
         other_low, other_high = array.span()
         if (not array.on_device and address + low < other_address + other_high and other_address + other_low < address + high
-                and _share(as_array(out, "out"), as_array(other, NAMES[slot]))):
-            raise InputError(f"out: expected an array that shares no element with {NAMES[slot]}")
+                and _share(as_array(out, said), as_array(other, NAMES[slot]))):
+            raise InputError(f"{said}: expected an array that shares no element with {OPERANDS[slot].said}")
 
 
 def _share(a: np.ndarray, b: np.ndarray) -> bool:

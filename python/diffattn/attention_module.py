@@ -166,7 +166,9 @@ def _memref(dtype: np.dtype, sizes: tuple[int | None, ...], is_dense: bool) -> s
 @functools.lru_cache(maxsize=1024)
 def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) -> str:
     """The function `attention` of arguments with these names and types; `shared`: k1 is k2 too, which is not among them."""
-    return _function("attention", types, ("lambda", *_OPTIONAL), f"outs(%init : {dict(types)['init']})", attributes, shared)
+    type_of = dict(types)
+    outs = f"outs(%init : {type_of['init']})" + (f" x(%x : {type_of['x']})" if "x" in type_of else "")
+    return _function("attention", types, ("lambda", *_OPTIONAL), outs, attributes, shared)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -174,7 +176,7 @@ def backward_module(types: tuple[tuple[str, str], ...], attributes: str, shared:
     """The function `attention_backward` of arguments with these names and types, those of destinations, `d_q1` and so on, included;
     `shared`: k1 is k2 too, which is not among them, and the destination of k1 is that of both."""
     outs = " ".join(f"{name}(%{name} : {t})" for name, t in types if name.startswith("d_") and name != "d_out")
-    return _function("attention_backward", types, ("d_out", "lambda", *_OPTIONAL), f"outs({outs})", attributes, shared)
+    return _function("attention_backward", types, ("d_out", "lambda", *_OPTIONAL, "x"), f"outs({outs})", attributes, shared)
 
 
 _OPTIONAL = tuple(operand.name for operand in OPTIONAL)

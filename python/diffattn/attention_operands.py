@@ -55,11 +55,12 @@ OPERANDS = (
     Operand("cu_seqlens_k", "cu_seqlens_k"),
     Operand("block_table", "block_table"),
     Operand("init", "out", fixed=(1, -1)),
+    Operand("x", "x", fixed=(1, -1), with_tables=False),
 )
 OPERAND = {operand.name: operand for operand in OPERANDS}
 NAMES = tuple(OPERAND)
-#: The first ones, without which no call is, and the others, without the result.
-REQUIRED, OPTIONAL = OPERANDS[:6], OPERANDS[6:-1]
+#: The first ones, without which no call is, and the others, without the results.
+REQUIRED, OPTIONAL = OPERANDS[:6], OPERANDS[6:-2]
 KEYS = ("k1", "k2", "v")
 #: One number for each sequence.
 POSITIONS = ("kv_len", "q_offset")
@@ -67,5 +68,6 @@ POSITIONS = ("kv_len", "q_offset")
 TABLES = ("cu_seqlens_q", "cu_seqlens_k", "block_table")
 #: The operands that have gradients, in the order of their destinations.
 DIFFERENTIABLE = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate")
-#: The arguments of the compiled function of gradients: operands, the gradient of the result, and destinations, which are as their operands.
-BACKWARD_NAMES = (*NAMES[:-1], "d_out", *(f"d_{name}" for name in DIFFERENTIABLE))
+#: The arguments of the compiled function of gradients: operands, the gradient of the result, the result before norm and gate, and
+#: destinations, which are as their operands.
+BACKWARD_NAMES = (*NAMES[:-2], "d_out", "x", *(f"d_{name}" for name in DIFFERENTIABLE))

@@ -19,7 +19,7 @@ from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLO
                                  TABLES, Operand)
 from .errors import InputError, UsageError
 
-KV_LEN, Q_OFFSET, INIT = (NAMES.index(name) for name in (*POSITIONS, "init"))
+KV_LEN, Q_OFFSET, INIT, X = (NAMES.index(name) for name in (*POSITIONS, "init", "x"))
 CU_SEQLENS_Q, CU_SEQLENS_K, BLOCK_TABLE = (NAMES.index(name) for name in TABLES)
 #: The fields of `Array`, and what writes so many of them.
 _ARRAY = "QiiQQ"
@@ -71,6 +71,9 @@ class Plan(_Packed):
             _check_out(given["init"], self.dtype, self.shape)
         else:
             given["init"] = ArrayType((self.dtype, self.shape, dense_steps(self.shape), IN_ELEMENTS))
+        if "x" in given:
+            _check_x(given, options, self.shape)
+            _check_distinct(given["x"], "x")
         if shared:
             del given["k2"]
         self.slots = tuple(slot for slot, name in enumerate(NAMES) if name in given)
@@ -91,10 +94,12 @@ class BackwardPlan(_Packed):
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
         given = {name: ArrayType(spec, _operand(name).said) for name, spec in zip(BACKWARD_NAMES, specs) if spec is not None}
-        operands = {name: array for name, array in given.items() if not name.startswith("d_")}
+        operands = {name: array for name, array in given.items() if name in NAMES and name != "x"}
         sizes = check_arguments(operands, options, has_lengths)
-        dtype = operands["q1"].dtype
-        _check_array(given["d_out"], "d_out", (dtype, F32), tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")))
+        shape = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv"))
+        _check_array(given["d_out"], "d_out", (operands["q1"].dtype, F32), shape)
+        if "x" in given:
+            _check_x(given, options, shape)
         for name in DIFFERENTIABLE:
             if f"d_{name}" in given:
                 _check_destination(given, name)
@@ -137,6 +142,13 @@ def _check_destination(given, name) -> None:
         raise UsageError(f"{said}: expected none, because a mask of truth values has no gradient")
     _check_array(destination, said, (operand.dtype, F32), operand.shape)
     _check_distinct(destination, said)
+
+
+def _check_x(given, options, shape) -> None:
+    """The output before norm and gate, which a call writes and that of its gradients reads."""
+    if "gate" not in given and not any(option and option.startswith("norm = ") for option in options):
+        raise UsageError("x: expected none without norm and gate, because it is the result then")
+    _check_array(given["x"], "x", (given["q1"].dtype, F32), shape)
 
 
 def _add_positions(given, batch: int, has_lengths: bool, has_offsets: bool) -> None:

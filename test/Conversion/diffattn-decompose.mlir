@@ -72,3 +72,18 @@ func.func @memrefs(%q: memref<1x2x?x4xf16, strided<[?, ?, ?, 1]>>, %l: memref<f3
          lambda(%l : memref<f32>) outs(%o : memref<1x2x?x4xf16>) {scale = 0.5 : f32}
   return
 }
+
+// X is rounded into its own destination, before the norm, in the axes of the output.
+// CHECK-LABEL: func.func @saved(
+// CHECK-SAME:    %[[O:[^ ]+]]: tensor<1x?x2x4xf16>, %[[X:[^ ]+]]: tensor<1x?x2x4xf32>)
+// CHECK:         %[[ROWS:.+]] = linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "parallel", "reduction", "parallel"]}
+// CHECK:         %[[OUT:.+]] = linalg.generic {{.*}} outs(%[[O]] : tensor<1x?x2x4xf16>)
+// CHECK:         %[[SAVED:.+]] = linalg.generic {{.*}} ins(%[[ROWS]] : {{.*}} outs(%[[X]] : tensor<1x?x2x4xf32>)
+// CHECK:         return %[[OUT]], %[[SAVED]]
+func.func @saved(%q: tensor<1x2x?x4xf16>, %l: tensor<f32>, %o: tensor<1x?x2x4xf16>, %x: tensor<1x?x2x4xf32>)
+    -> (tensor<1x?x2x4xf16>, tensor<1x?x2x4xf32>) {
+  %r:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x?x4xf16>, tensor<1x2x?x4xf16>, tensor<1x2x?x4xf16>, tensor<1x2x?x4xf16>,
+           tensor<1x2x?x4xf16>) lambda(%l : tensor<f32>) outs(%o : tensor<1x?x2x4xf16>) x(%x : tensor<1x?x2x4xf32>)
+           {scale = 0.5 : f32, norm = #diffattn.norm<rms>, o_layout = #diffattn.layout<bthd>} -> tensor<1x?x2x4xf16>, tensor<1x?x2x4xf32>
+  return %r#0, %r#1 : tensor<1x?x2x4xf16>, tensor<1x?x2x4xf32>
+}

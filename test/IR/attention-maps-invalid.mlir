@@ -25,7 +25,7 @@ func.func @attention_c33_lambda_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>,
 func.func @attention_c33_k2_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
   // expected-error @below {{'diffattn.attention' op expected all or none of the operands of map 2, but got k2, lambda without q2}}
   %o = "diffattn.attention"(%q, %q, %q, %q, %l, %init) <{scale = 1.0 : f32,
-         operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1>}>
+         operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0>}>
        : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<f32>,
           tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
   return
@@ -56,7 +56,7 @@ func.func @attention_c35(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tenso
 func.func @attention_c35_none(%q: memref<1x2x8x16xf32>, %l: memref<f32>) {
   // expected-error @below {{'diffattn.attention' op expected 1 destination, the output, but got 0}}
   "diffattn.attention"(%q, %q, %q, %q, %q, %l) <{scale = 1.0 : f32,
-      operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}>
+      operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}>
     : (memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>,
        memref<f32>) -> ()
   return
@@ -70,6 +70,66 @@ func.func @attention_c36(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tenso
          tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) outs(%init : tensor<1x2x8x16xf32>)
          {scale = 1.0 : f32, schedules = [#diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960>]}
          -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c37(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no x without a norm or a gate, because it is the output then, but got one}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c38(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no x with integral}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, integral, norm = #diffattn.norm<rms>} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c38_packed(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %c: tensor<3xi32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no x with cu_seqlens_q}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) cu_seqlens_q(%c : tensor<3xi32>) cu_seqlens_k(%c : tensor<3xi32>)
+         outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c38_paged(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %n: tensor<1xi64>, %t: tensor<1x1xi32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no x with block_table}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) kv_len(%n : tensor<1xi64>) block_table(%t : tensor<1x1xi32>)
+         outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c39(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x8x16xbf16>) {
+  // expected-error @below {{'diffattn.attention' op expected element type of x to be that of q1, 'f32', but got 'bf16'}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x8x16xbf16>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xbf16>
+  return
+}
+
+// -----
+
+func.func @attention_c39_shape(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x9x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected lengths of q1 and x to match, but got 8 and 9}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x9x16xf32>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>} -> tensor<1x2x8x16xf32>, tensor<1x2x9x16xf32>
   return
 }
 

@@ -186,3 +186,13 @@ func.func @rest(%q: !f, %l: memref<f32>, %o: !f) {
     {scale = 0.125 : f32, schedules = [#diffattn.when<min_keys = 1000 : #diffattn.gpu_plain<warps = 8>>]}
   return
 }
+
+// No kernel writes what comes before a norm.
+// CHECK-LABEL: func.func @saved
+// CHECK-NOT: schedules
+// NEW: Reason="no kernel writes X", Summary="attention has no GPU kernel"
+func.func @saved(%q: !f, %l: memref<f32>, %o: !f, %x: !f) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) outs(%o : !f) x(%x : !f)
+    {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
+  return
+}

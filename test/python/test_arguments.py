@@ -110,13 +110,14 @@ ATTENTION = {
     "out": ["a", 1.0, [[[[0.0] * 4] * 3] * 2], [[[[np.float32(0)] * 4] * 3] * 2], heads().tolist(), heads(dtype=np.float64), heads()[0],
             np.broadcast_to(np.float32(0), (1, 2, 3, 4)), object()],
     "stream": [0, 1, "x", 1.5, True, object()],
+    "x": ["a", 1.0, heads().tolist(), heads(dtype=np.float64), heads()[0], heads(dtype=np.float16), np.broadcast_to(np.float32(0), (1, 2, 3, 4)), object()],
 }
 
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention(name):
     for value in ATTENTION[name]:
-        more = {"norm": "rms"} if name == "norm_weight" else {}
+        more = {"norm": "rms"} if name in ("norm_weight", "x") else {}
         with pytest.raises(DiffAttnError) as raised:
             attend(**{name: value}, **more)
         assert name in str(raised.value) and "expected" in str(raised.value), repr(value)

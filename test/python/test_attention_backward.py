@@ -15,7 +15,7 @@ from test_attention_decomposed import LOWER
 from test_attention_random import Inputs, draw_signature
 
 SIGNATURES = 50  # two thirds of them with dynamic sizes and 6 shapes: 220 configurations for each of the three ways
-HEADED = {"q1": "q", "k1": "k", "q2": "q", "k2": "k", "v": "v", "d_out": "o", "gate": "o"}
+HEADED = {"q1": "q", "k1": "k", "q2": "q", "k2": "k", "v": "v", "d_out": "o", "gate": "o", "out": "o", "x": "o"}
 OPERANDS = ["q1", "k1", "q2", "k2", "v", "d_out", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"]
 GRADIENTS = ["q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate"]
 
@@ -26,7 +26,8 @@ def of(name):
 
 
 class Signature:
-    """What is fixed when a function is compiled, and the text of it."""
+    """What is fixed when a function is compiled, and the text of it. Every other one with a norm or a gate `saves` what comes before these: it
+    computes attention too, whose x the gradients take."""
 
     QUERIES, KEYS = [1, 2, 3, 7, 9, 16, 17], [1, 2, 5, 16, 17, 31]
 
@@ -47,6 +48,10 @@ class Signature:
         self.wanted = ["d_" + name for name, wanted in zip(possible, some) if wanted]
         for name in self.wanted:
             self.types[name] = pick(self.types[of(name)], "f32")
+        self.saves = bool(number % 2 and (self.sig["norm"] or self.sig["gate"]))
+        if self.saves:
+            self.wanted = ["out", "x", *self.wanted]
+            self.types["x"] = "f32"
         self.shape = (pick(*self.QUERIES), pick(*self.KEYS))
 
     def draw(self, seed):
@@ -57,6 +62,7 @@ class Signature:
         arrays = made.arrays
         arrays["lambda"] = arrays.pop("lam")
         arrays["d_out"] = made.make(arrays["out"].shape, dtype=TYPES[self.types["d_out"]])
+        arrays["x"] = arrays["out"]
         if self.shared:
             arrays["k1"] = arrays["k2"]
         if "norm_weight" in arrays:
@@ -86,14 +92,23 @@ class Signature:
         if sig["norm"]:
             attributes.append(f"norm = #diffattn.norm<rms>, norm_eps = {sig['eps']:e} : f32, norm_eps_mode = #diffattn.eps_mode<{sig['eps_mode']}>")
         attributes += [f"{x}_layout = #diffattn.layout<{layout}>" for x, layout in self.layouts.items()]
-        results = ", ".join(types[name] for name in self.wanted)
-        names = ", ".join(f"%r{i}" for i in range(len(self.wanted)))
-        op = (f"diffattn.attention_backward ins({', '.join('%' + name for name in maps)} : {', '.join(types[name] for name in maps)}) "
-              + " ".join(given(name) for name in OPERANDS[5:] if name in self.operands) + f" outs({' '.join(map(given, self.wanted))}) {{{', '.join(attributes)}}}")
+        def op(kind, clauses, outs, results):
+            text = (f"diffattn.{kind} ins({', '.join('%' + name for name in maps)} : {', '.join(types[name] for name in maps)}) "
+                    + " ".join(given(name) for name in OPERANDS[5:] if name in self.operands and name in clauses) + f" {outs} {{{', '.join(attributes)}}}")
+            if form == "memref":
+                return f"  {text}\n"
+            return f"  {', '.join(f'%r_{name}' for name in results)} = {text} -> {', '.join(types[name] for name in results)}\n"
+
+        gradients, body, saved = [name for name in self.wanted if name.startswith("d_")], "", ""
+        if self.saves:
+            body = op("attention", OPERANDS[6:], f"outs(%out : {types['out']}) {given('x')}", ["out", "x"])
+            saved = f"x({'%r_x' if form == 'tensor' else '%x'} : {types['x']}) "
+        body += op("attention_backward", OPERANDS, f"{saved}outs({' '.join(map(given, gradients))})", gradients)
         head = f"func.func @s{self.number}({', '.join(f'%{name}: {types[name]}' for name in self.operands + self.wanted)})"
         if form == "tensor":
-            return f"{head} -> ({results}) {{\n  {names} = {op} -> {results}\n  return {names} : {results}\n}}\n"
-        return f"{head} attributes {{llvm.emit_c_interface}} {{\n  {op}\n  return\n}}\n"
+            results = ", ".join(types[name] for name in self.wanted)
+            return f"{head} -> ({results}) {{\n{body}  return {', '.join(f'%r_{name}' for name in self.wanted)} : {results}\n}}\n"
+        return f"{head} attributes {{llvm.emit_c_interface}} {{\n{body}  return\n}}\n"
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +183,7 @@ def gradients(one, executable, arrays):
     """The gradients by their names, in the axes [B, H, T, w], in f32."""
     results = executable.call(f"s{one.number}", *arrays.values())
     return {name: (result.swapaxes(1, 2) if one.layouts.get(HEADED.get(of(name))) == "bthd" else result).astype(np.float32)
-            for name, result in zip(one.wanted, results, strict=True)}
+            for name, result in zip(one.wanted, results, strict=True) if name.startswith("d_")}
 
 
 def headed(one, arrays, name):
@@ -205,7 +220,7 @@ def test_hidden_keys_may_hold_anything(lengths, bad):
         for name in ("k1", "k2", "v"):
             headed(one, dirty, name)[batch, :, length:] = bad
     got = gradients(one, executable, dirty)
-    for name in one.wanted:
+    for name in clean:
         assert np.isfinite(clean[name]).all() and clean[name].any(), name
         np.testing.assert_array_equal(got[name], clean[name], name)
     for batch, length in enumerate(arrays["kv_len"]):
@@ -224,7 +239,7 @@ def test_rows_without_keys_give_nothing(lengths, bad):
         headed(one, dirty, name)[1] = bad
     dirty["lambda"][1] = bad
     got = gradients(one, executable, dirty)
-    for name in one.wanted:
+    for name in clean:
         np.testing.assert_array_equal(got[name], clean[name], name)
         assert np.isfinite(got[name]).all(), name
         if name not in ("d_bias", "d_norm_weight"):
@@ -238,7 +253,7 @@ def test_what_is_not_finite_of_d_out_reaches_the_gradients(lengths, bad):
     dirty = {name: array.copy() for name, array in arrays.items()}
     headed(one, dirty, "d_out")[0, -1, 1, 0] = bad
     clean, got = gradients(one, executable, arrays), gradients(one, executable, dirty)
-    for name in one.wanted:
+    for name in clean:
         assert not np.isfinite(got[name]).all(), name
         if name not in ("d_bias", "d_norm_weight"):
             np.testing.assert_array_equal(got[name][1], clean[name][1], name)

@@ -11,7 +11,7 @@ import torch
 import diffattn
 import diffattn.torch
 from diffattn.errors import InputError, LibraryError, UsageError
-from diffattn.torch import op
+from diffattn.torch import gradient, op
 from torch_op_cases import OPTIONS, draw, operands, split
 
 pytestmark = pytest.mark.oracle
@@ -47,7 +47,7 @@ def test_the_schema_has_all_options():
 
     function = inspect.signature(diffattn.attention).parameters
     schema = [argument.name for argument in attention.default._schema.arguments]
-    wanted = [name for name in function if name not in ("out", "stream", "target", "threads")]
+    wanted = [name for name in function if name not in ("out", "stream", "target", "threads", "x")]
     at = wanted.index("segment_ids")
     wanted[at: at + 1] = ["q_segments", "kv_segments"]
     assert schema[:6] == wanted[:6] and sorted(schema) == sorted([*wanted, "target"])
@@ -146,12 +146,12 @@ def test_the_kernel_for_cuda_calls_for_its_device(monkeypatch):
     """There is no GPU here: which target the kernel asks for, and that PyTorch knows the kernel."""
     assert torch._C._dispatch_has_kernel_for_dispatch_key("diffattn::attention", "CUDA")
     called = []
-    monkeypatch.setattr(op, "attention", lambda *tensors, **options: called.append((tensors, options)))
+    monkeypatch.setattr(gradient, "attention", lambda *tensors, **options: called.append((tensors, options)))
     tensor = types.SimpleNamespace(device=types.SimpleNamespace(type="cuda", index=3))
     op._run(tensor, 1, 2, 3, 4, 5, window=[1, -1], is_causal=True)
     op._run(tensor, 1, 2, 3, 4, 5, target="cuda:sm_90@3")
-    assert called == [((tensor, 1, 2, 3, 4, 5), dict(window=(1, -1), segment_ids=None, target="cuda@3", is_causal=True)),
-                      ((tensor, 1, 2, 3, 4, 5), dict(window=None, segment_ids=None, target="cuda:sm_90@3"))]
+    assert called == [((tensor, 1, 2, 3, 4, 5), dict(window=(1, -1), segment_ids=None, target="cuda@3", is_causal=True, x=None)),
+                      ((tensor, 1, 2, 3, 4, 5), dict(window=None, segment_ids=None, target="cuda:sm_90@3", x=None))]
 
 
 def test_on_simulated_kernels():

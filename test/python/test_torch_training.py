@@ -22,7 +22,7 @@ from torch_op_cases import OPTIONS, draw, operands, split
 
 pytestmark = [pytest.mark.oracle,
               pytest.mark.filterwarnings("ignore:the gradient of attention runs as loops:RuntimeWarning")]  # of a bias
-attention, backward = torch.ops.diffattn.attention, torch.ops.diffattn.attention_backward
+attention, saving, backward = torch.ops.diffattn.attention, torch.ops.diffattn.attention_and_x, torch.ops.diffattn.attention_backward
 NAMES = gradient.GRADIENTS
 MASK = [True] * 6 + [False] * 3
 #: Bounds of errors relative to the largest magnitude of a gradient.
@@ -154,6 +154,14 @@ def test_options(name):
     plain = {one: value.detach() if isinstance(value, torch.Tensor) else value for one, value in options.items()}
     checked = torch.library.opcheck(backward.default, (weights, *(t.detach() for t in tensors)), dict(plain, output_mask=mask))
     assert set(checked.values()) == {"SUCCESS"}
+    if gradient.saves_x(given) and "norm" in given:
+        assert set(torch.library.opcheck(saving.default, tuple(tensors), options).values()) == {"SUCCESS"}
+        result, x = saving(*tensors, **options)
+        assert torch.equal(result, attention(*tensors, **options)) and not x.requires_grad
+        bits = backward(weights, *tensors, **plain, output_mask=mask)
+        for again, saved in zip(bits, backward(weights, *tensors, **plain, output_mask=mask, x=x)):
+            # Nothing of 16-bit operands is rounded in the backward call, as it is in the forward one.
+            assert torch.equal(again, saved) if x.dtype == result.dtype else (again - saved).abs().max() <= 0.02 * again.abs().max()
 
 
 def test_packed_sequences():
@@ -248,12 +256,17 @@ def test_a_result_without_gradient(monkeypatch):
     assert torch.autograd.grad(Dropped.apply(attention(*tensors)).sum(), tensors, allow_unused=True) == (None,) * 6 and not calls
 
 
-def test_nothing_but_operands_is_kept():
+def test_operands_are_kept_and_what_norm_and_gate_read():
     tensors = [t.requires_grad_() for t in operands()]
     kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        attention(*tensors, is_causal=True, norm="rms", gate=draw(2, 4, 5, 32))
-    assert {t.data_ptr() for t in kept[:6]} == {t.data_ptr() for t in tensors} and len(kept) == 7
+    gate = draw(2, 4, 5, 32)
+    for end, wants in ((dict(norm="rms"), True), (dict(gate=gate), False), (dict(gate=gate.detach().requires_grad_()), True)):
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+            attention(*tensors, is_causal=True, **end)
+        assert {t.data_ptr() for t in kept[:6]} == {t.data_ptr() for t in tensors} and len(kept) == 6 + ("gate" in end) + wants
+        if wants:
+            assert torch.equal(kept[-1], attention(*tensors, is_causal=True))
     kept.clear()
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         attention(*tensors[:3], tensors[1], *tensors[4:])  # one K
@@ -390,8 +403,12 @@ def test_threads_are_those_of_both_calls(monkeypatch):
 
 
 class Layer(torch.nn.Module):
+    def __init__(self, norm=None):
+        super().__init__()
+        self.norm = norm
+
     def forward(self, q1, k1, q2, k2, v, lam):
-        return attention(q1 * 2, k1, q2, k2, v, lam, is_causal=True, window=[q1.shape[2], -1]).sum(-1)
+        return attention(q1 * 2, k1, q2, k2, v, lam, is_causal=True, window=[q1.shape[2], -1], norm=self.norm).sum(-1)
 
 
 def graphs_of(backend):
@@ -413,15 +430,15 @@ def graphs_of(backend):
     return graphs, aot_autograd(fw_compiler=compiler, bw_compiler=compiler)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared, norm", [(False, None), (True, None), (False, "rms")])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @torch._functorch.config.patch(enable_autograd_cache=False)  # graphs from PyTorch's cache would not be seen
 @torch._inductor.config.patch(fx_graph_cache=False)
-def test_compiled_graphs_keep_one_node_each(backend, shared):
+def test_compiled_graphs_keep_one_node_each(backend, shared, norm):
     assert backend != "inductor" or shutil.which("g++"), "expected the C++ compiler that inductor calls (Debian: g++)"
     torch._dynamo.reset()
     graphs, compile_by = graphs_of(backend)
-    compiled = torch.compile(Layer(), fullgraph=True, backend=compile_by, dynamic=True)
+    compiled = torch.compile(Layer(norm), fullgraph=True, backend=compile_by, dynamic=True)
     for count, sizes in enumerate((dict(batch=3), dict(batch=5, queries=6, keys=9), dict(batch=6, queries=9, keys=12))):
         tensors = operands(**sizes)
         # Heads that are split from one projection, as models have them.
@@ -429,16 +446,17 @@ def test_compiled_graphs_keep_one_node_each(backend, shared):
         if shared:
             tensors[3] = tensors[1]
         wanted = list({id(t): t for t in tensors}.values())
-        got, expected = (torch.autograd.grad(run(*tensors).sum(), wanted) for run in (compiled, Layer()))
+        got, expected = (torch.autograd.grad(run(*tensors).sum(), wanted) for run in (compiled, Layer(norm)))
         for a, b in zip(got, expected):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
     assert len(graphs) == 2  # for all sizes
-    counts = [[sum(node.target == one for node in graph.graph.nodes) for one in (attention.default, backward.default)] for graph in graphs]
-    assert counts == [[1, 0], [0, 1]]
+    forwards = (attention.default, saving.default)
+    counts = [[sum(node.target == one for node in graph.graph.nodes) for one in (*forwards, backward.default)] for graph in graphs]
+    assert counts == [[not norm, bool(norm), 0], [0, 0, 1]]
     node, = (node for node in graphs[1].graph.nodes if node.target == backward.default)
     assert (node.args[4] is None) == shared
     saved = [node for node in graphs[1].graph.nodes if node.op == "placeholder" and node.meta["val"].__class__ is not torch.SymInt]
-    assert len([node for node in saved if isinstance(node.meta["val"], torch.Tensor)]) <= 7  # operands, and the gradient of the result
+    assert len([node for node in saved if isinstance(node.meta["val"], torch.Tensor)]) <= 7 + bool(norm)  # operands, the gradient of the result, and x
 
 
 def test_compiled_with_fixed_sizes():
@@ -449,13 +467,14 @@ def test_compiled_with_fixed_sizes():
         torch.testing.assert_close(a, b)
 
 
-def test_export_of_what_requires_gradients():
+@pytest.mark.parametrize("norm", [None, "rms"])
+def test_export_of_what_requires_gradients(norm):
     tensors = [t.requires_grad_() for t in operands()]
-    program = torch.export.export(Layer(), tuple(tensors))
+    program = torch.export.export(Layer(norm), tuple(tensors))
     program = program.run_decompositions()
     targets = [node.target for node in program.graph.nodes if node.op == "call_function"]
     assert targets.count(attention.default) == 1 and backward.default not in targets
-    for a, b in zip(torch.autograd.grad(program.module()(*tensors).sum(), tensors), torch.autograd.grad(Layer()(*tensors).sum(), tensors)):
+    for a, b in zip(torch.autograd.grad(program.module()(*tensors).sum(), tensors), torch.autograd.grad(Layer(norm)(*tensors).sum(), tensors)):
         torch.testing.assert_close(a, b)
 
 
@@ -571,7 +590,7 @@ def test_tensors_of_gpus_have_no_gradients():
     with pytest.raises(InputError, match="^q1: expected a tensor in memory of the host in a call that needs gradients, because gradients run on CPUs, but "
                                          "got one on cuda:1; call under torch.no_grad"):
         gradient.check_differentiable(dict(q1=tensor))
-    for name in ("attention", "attention_backward"):
+    for name in ("attention", "attention_and_x", "attention_backward"):
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"diffattn::{name}", "CUDA")
 
 
@@ -591,5 +610,6 @@ def test_fakes_check_what_they_can():
 
 def test_the_schemas_have_the_same_options():
     arguments = [[(argument.name, str(argument.type), argument.default_value) for argument in one.default._schema.arguments]
-                 for one in (attention, backward)]
-    assert arguments[0][6:] == arguments[1][8:] and [name for name, *_ in arguments[1][:8]] == ["d_out", *NAMES[:6], "output_mask"]
+                 for one in (attention, backward, saving)]
+    assert arguments[0] == arguments[2] and arguments[0][6:] == arguments[1][9:]
+    assert [name for name, *_ in arguments[1][:9]] == ["d_out", *NAMES[:6], "output_mask", "x"]

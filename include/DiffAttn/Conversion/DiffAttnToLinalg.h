@@ -15,7 +15,7 @@ namespace mlir::diffattn {
 /// Writes `op`, on tensors or on memrefs, as linalg ops before the insertion
 /// point. Returns what holds the results: new tensors, or the init memrefs. The
 /// op itself stays.
-Value decomposeAttention(OpBuilder &builder, AttentionOp op);
+SmallVector<Value> decomposeAttention(OpBuilder &builder, AttentionOp op);
 SmallVector<Value> decomposeAttentionBackward(OpBuilder &builder,
                                               AttentionBackwardOp op);
 SmallVector<Value> decomposeOnlineAttention(OpBuilder &builder,

@@ -72,10 +72,12 @@ inline bool usesTiles(CpuProduct product) {
 SmallVector<AxisRole> getAxisRoles(MaskOperand operand);
 
 /// Adds operands to `state` in the order of the op's definition, of which null
-/// ones are optional and absent; `list`: all of the last one, which is a list.
+/// ones are optional and absent; `list`: all of the next one, which is a list,
+/// `behind`: those behind it.
 void addOperandSegments(OpBuilder &builder, OperationState &state,
                         ArrayRef<Value> operands,
-                        std::optional<ValueRange> list = std::nullopt);
+                        std::optional<ValueRange> list = std::nullopt,
+                        ArrayRef<Value> behind = {});
 
 /// Whether a mask depends on the positions of queries.
 bool readPosition(ArrayRef<MaskAttrInterface> masks);

@@ -56,6 +56,10 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
 
     No kernel computes that: it is rewritten into `online_attention` and `finalize`.
 
+    With a norm or a gate, `x` asks for X too, as a second destination and result, of
+    the output's shape and layout, f32 or of the operands' element type.
+    `attention_backward` takes it, and need not compute it again.
+
     Sequences of different lengths can follow one another along one axis: with
     `cu_seqlens_q` and `cu_seqlens_k`, `[N+1]`, q1, q2, lambda, gate and the result
     are of one batch, and sequence `n` has queries `cu_seqlens_q[n]` to
@@ -87,7 +91,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }];
   let arguments = !con(mapOperands, (ins Optional<DiffAttn_F32Data>:$lambda), biasOperand,
     (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
-    sequenceOperands, (ins Variadic<DiffAttn_Data>:$inits), scoreAttributes, (ins UnitAttr:$integral),
+    sequenceOperands, (ins Variadic<DiffAttn_Data>:$inits, Optional<DiffAttn_Data>:$x),
+    scoreAttributes, (ins UnitAttr:$integral),
     DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
          OptionalAttr<ArrayAttr>:$schedules, OptionalAttr<DiffAttn_SizeBoundsAttr>:$size_bounds));
@@ -98,7 +103,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
   }] # positionClauses # sequenceClauses # [{
-    `outs` `(` $inits `:` type($inits) `)` attr-dict (`->` type($results)^)?
+    `outs` `(` $inits `:` type($inits) `)` (`x` `(` $x^ `:` type($x) `)`)?
+    attr-dict (`->` type($results)^)?
   }];
   let builders = [
     /// The common form: no bias, norm or gate, every layout bhtd. On tensors the
@@ -108,7 +114,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
                    CArg<"bool", "false">:$isCausal)>];
   let hasCanonicalizer = 1;
   let extraClassDeclaration = [{
-    MutableOperandRange getDpsInitsMutable() { return getInitsMutable(); }
+    /// The destinations of the output and, if it is asked for, of X.
+    MutableOperandRange getDpsInitsMutable();
     /// The destination of the output, which is the first one.
     Value getInit() { return getInits().front(); }
     OpOperand &getInitMutable() { return getInitsMutable()[0]; }

@@ -66,10 +66,11 @@ struct OperandView {
 
 /// The operands of attention. What each is per head of: q1, gate and output of
 /// signal heads, q2 and bias of noise heads, k1, k2 and v of their own. Without
-/// a second map q2, k2 and lambda are null.
+/// a second map q2, k2 and lambda are null. `x` is what comes before norm and
+/// gate, which attention writes and its gradient reads.
 struct AttentionOperands {
-  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, queryBounds,
-      keyBounds, blockTable;
+  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, x,
+      queryBounds, keyBounds, blockTable;
   /// What masks read, by number of the operand.
   std::array<OperandView, std::size(kMaskOperands)> masks;
   const OperandView &mask(MaskOperand operand) const {

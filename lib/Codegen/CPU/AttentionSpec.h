@@ -52,6 +52,9 @@ struct AttentionSpec {
   SpecSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
   SpecSize queries, keys, headDim, valueDim;
   SpecOperand q1, k1, q2, k2, v, lambda, normWeight, gate, output;
+  /// The output before norm and gate: attention writes it beside the output,
+  /// and its gradient reads it.
+  SpecOperand x;
   SpecOperand masks[std::size(kMaskOperands)];
   /// Where keys and values lie in pages of `pageRows`: the table, by batch and
   /// row; then pages are the batches of k1, k2 and v.

@@ -13,11 +13,12 @@
 // number of batches.
 //
 // For a block of queries the exponentials of both maps are kept, as in the
-// forward kernel. They make X, whose norm and gate have dX behind them; dX
-// times the values gives the products that D1 and D2 sum; and then each KV
-// block becomes gradients of scores, in place, and adds its products. With more
-// keys than scratch has room for, a first pass makes the products of both maps
-// with V, of which dX has D1 and D2, and a second one makes the maps again.
+// forward kernel. They make X, unless it was saved, whose norm and gate have dX
+// behind them; dX times the values gives the products that D1 and D2 sum; and
+// then each KV block becomes gradients of scores, in place, and adds its
+// products. With more keys than scratch has room for, a first pass makes the
+// products of both maps with V, of which X is the difference and dX has D1 and
+// D2, and a second one makes the maps again.
 //
 //===----------------------------------------------------------------------===//
 #include "BackwardKernel.h"
@@ -165,11 +166,16 @@ void SliceBuilder::forKvBlocks(
 void SliceBuilder::emitKept(const PrefillItem &item, const KeyHeads &heads,
                             const ValueHead &valueHead,
                             const KeyPartition &keys, const BlockSums &sums) {
-  if (spec.wantsOutput())
+  Value x;
+  if (spec.wantsOutput() && spec.attention.x.present()) {
+    x = phases.loadOutputs(item, s);
+  } else if (spec.wantsOutput()) {
     scoring.forKvBlocks(s, keys, [&](Value number) {
       values.combineKvBlock(item, s, valueHead, keys, number);
     });
-  phases.finishRows(item, s, spec.wantsOutput() ? s.output[0] : Value(), sums);
+    x = s.output[0];
+  }
+  phases.finishRows(item, s, x, sums);
   if (spec.wantsValueProducts())
     forKvBlocks(item, keys,
                 [&](Value number, const KvBlock &kvBlock, Value position) {

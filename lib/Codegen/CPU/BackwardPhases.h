@@ -36,6 +36,9 @@ public:
   /// Turns outputs of both maps into their products with V, and makes X of them
   /// where lanes of gradients will lie. Returns X.
   Value finishOutputs(const PrefillItem &item, const BackwardLayout &s);
+  /// Copies rows of X that were saved to where lanes of gradients will lie.
+  /// Returns them.
+  Value loadOutputs(const PrefillItem &item, const BackwardLayout &s);
   /// Makes dX, and what the end of rows has of gradients, from `x`, rows of X,
   /// which is null where it is not asked for.
   void finishRows(const PrefillItem &item, const BackwardLayout &s, Value x,

@@ -53,6 +53,21 @@ Value BackwardPhases::finishOutputs(const PrefillItem &item,
   return s.laneGradients;
 }
 
+Value BackwardPhases::loadOutputs(const PrefillItem &item,
+                                  const BackwardLayout &s) {
+  Value base = v.head(attention.x, item.batch, item.heads.signal);
+  b.loop(item.rows, [&](Value row) {
+    Value from =
+        b.at(base, attention.x.element,
+             b.mul(b.add(item.firstRow, row), v.stride(attention.x, 2)));
+    Value to = b.at(s.laneGradients, b.f32, b.mul(row, sizes.paddedValueDim));
+    forColumns(b, cutValues(), [&](const ColumnVector &c) {
+      b.store(loadColumns(v, attention.x, from, c), to, c.first);
+    });
+  });
+  return s.laneGradients;
+}
+
 void BackwardPhases::sumOutputs(const PrefillItem &item,
                                 const BackwardLayout &s) {
   b.loop(item.rows, [&](Value row) {

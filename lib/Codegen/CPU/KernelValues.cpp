@@ -317,6 +317,16 @@ void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
   KernelBuilder &b = v.b;
   const AttentionSpec &spec = v.spec;
   Value columns = v.size(spec.valueDim);
+  const Columns cut = cutColumns(b, spec.valueDim, columns);
+  auto rowOf = [&](const SpecOperand &operand) {
+    return b.at(v.head(operand, batch, signalHead), operand.element,
+                b.mul(row, v.stride(operand, 2)));
+  };
+  auto loadX = [&](const ColumnVector &c) {
+    return b.load(b.vector, x, c.first);
+  };
+  if (spec.x.present())
+    storeColumns(v, spec.x, rowOf(spec.x), cut, x, loadX);
 
   Value factor;
   if (spec.epilogue.rmsNorm) {
@@ -336,34 +346,28 @@ void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
     factor = b.splat(emitUnlessZeros(scalars, inverse, mean));
   }
 
-  Value out = b.at(v.head(spec.output, batch, signalHead), spec.output.element,
-                   b.mul(row, v.stride(spec.output, 2)));
-  Value gate;
+  Value out = rowOf(spec.output), gate;
   if (spec.gate.present())
-    gate = b.at(v.head(spec.gate, batch, signalHead), spec.gate.element,
-                b.mul(row, v.stride(spec.gate, 2)));
+    gate = rowOf(spec.gate);
   Value weight =
       spec.normWeight.present() ? v.address(spec.normWeight) : Value();
 
-  storeColumns(v, spec.output, out, cutColumns(b, spec.valueDim, columns), x,
-               [&](const ColumnVector &c) {
-                 PolynomialMath lanes(b, b.vector);
-                 Value outScale;
-                 if (spec.epilogue.outScale != 1.0f)
-                   outScale = b.splat(spec.epilogue.outScale);
-                 auto readWeight = [&] {
-                   return loadColumns(v, spec.normWeight, weight, c);
-                 };
-                 auto readGate = [&] {
-                   return loadColumns(v, spec.gate, gate, c);
-                 };
-                 RowEnd end{factor, outScale, nullptr, nullptr};
-                 if (weight)
-                   end.normWeight = readWeight;
-                 if (gate)
-                   end.gate = readGate;
-                 return emitRowEnd(lanes, b.load(b.vector, x, c.first), end);
-               });
+  storeColumns(v, spec.output, out, cut, x, [&](const ColumnVector &c) {
+    PolynomialMath lanes(b, b.vector);
+    Value outScale;
+    if (spec.epilogue.outScale != 1.0f)
+      outScale = b.splat(spec.epilogue.outScale);
+    auto readWeight = [&] {
+      return loadColumns(v, spec.normWeight, weight, c);
+    };
+    auto readGate = [&] { return loadColumns(v, spec.gate, gate, c); };
+    RowEnd end{factor, outScale, nullptr, nullptr};
+    if (weight)
+      end.normWeight = readWeight;
+    if (gate)
+      end.gate = readGate;
+    return emitRowEnd(lanes, loadX(c), end);
+  });
 }
 
 CallSizes

@@ -110,11 +110,17 @@ LogicalResult SpecBuilder::build(const AttentionOperands &operands,
                          : spec.signalHeads;
 
   const std::pair<const OperandView &, SpecOperand &> bound[] = {
-      {operands.q1, spec.q1},         {operands.q2, spec.q2},
-      {operands.k1, spec.k1},         {operands.k2, spec.k2},
-      {operands.v, spec.v},           {operands.output, spec.output},
-      {operands.lambda, spec.lambda}, {operands.normWeight, spec.normWeight},
-      {operands.gate, spec.gate},     {operands.blockTable, spec.blockTable}};
+      {operands.q1, spec.q1},
+      {operands.q2, spec.q2},
+      {operands.k1, spec.k1},
+      {operands.k2, spec.k2},
+      {operands.v, spec.v},
+      {operands.output, spec.output},
+      {operands.lambda, spec.lambda},
+      {operands.normWeight, spec.normWeight},
+      {operands.gate, spec.gate},
+      {operands.x, spec.x},
+      {operands.blockTable, spec.blockTable}};
   for (auto &[view, operand] : bound)
     if (view && failed(bindOperand(view, operand)))
       return failure();

@@ -21,7 +21,8 @@ static constexpr int64_t b = 0, s = 1, i = 2, j = 3, c = 4;
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
 
-Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
+SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
+                                                AttentionOp op) {
   StructuredBuilder sb(builder, op.getLoc(),
                        /*onTensors=*/static_cast<bool>(op.getResult()));
   auto heads = [&](Value value, Layout layout) {
@@ -79,9 +80,12 @@ Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
         return arith::SelectOp::create(ib, hidden, args[4], sum);
       });
 
-  Value result = buildEpilogue(
+  SmallVector<Value> results = {buildEpilogue(
       sb, x, op.getInit(),
-      {epilogue, op.getNormWeight(), op.getGate(), op.getOLayout()});
+      {epilogue, op.getNormWeight(), op.getGate(), op.getOLayout()})};
+  if (op.getX())
+    results.push_back(
+        buildEpilogue(sb, x, op.getX(), {{}, {}, {}, op.getOLayout()}));
   sb.freeTemporaries();
-  return result;
+  return results;
 }

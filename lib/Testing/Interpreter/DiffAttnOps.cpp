@@ -96,8 +96,12 @@ struct MapsAndEnd : Details {
 };
 
 struct Attention : MapsAndEnd {
-  int32_t init;
-  FloatKind kind = FloatKind::F64;
+  struct Destination {
+    int32_t init, result;
+    FloatKind kind;
+  };
+  /// Of the output and, if it is asked for, of X.
+  SmallVector<Destination, 2> destinations;
 
   /// By how much of their magnitudes, the usual and the flat one, results are
   /// moved.
@@ -190,38 +194,49 @@ static bool runAttention(Machine &m, const Inst &inst) {
   MaskViews masks;
   if (!details.read(m, inst, a, masks))
     return false;
-  const Array &init = m.tensors[details.init];
   SmallVector<int64_t> shape{a.q1.sizes[0], a.q1.sizes[1], a.q1.sizes[2],
                              a.v.sizes[3]};
   SmallVector<int64_t> axes(shape);
   if (details.oLayout == diffattn::Layout::BTHD)
     std::swap(axes[1], axes[2]);
-  if (init.getShape() != ArrayRef<int64_t>(axes))
-    return m.fail(inst, "expected outs of shape " + describeShape(axes) +
-                            ", but got " + describeShape(init.getShape()));
+  for (const Attention::Destination &to : details.destinations)
+    if (ArrayRef<int64_t> got = m.tensors[to.init].getShape();
+        got != ArrayRef<int64_t>(axes))
+      return m.fail(inst, "expected outs of shape " + describeShape(axes) +
+                              ", but got " + describeShape(got));
   // The scores of two maps, and P V.
   const __int128 steps = __int128(shape[0]) * shape[1] * shape[2] * keysOf(a) *
                          (2 * a.q1.sizes[3] + 2 * shape[3]);
   if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
                inst.op))
     return false;
-  Array array = m.create(inst, init.getElementType(), axes);
-  if (!array)
-    return false;
+  SmallVector<Array, 2> arrays;
+  for (const Attention::Destination &to : details.destinations)
+    if (!arrays.emplace_back(
+            m.create(inst, m.tensors[to.init].getElementType(), axes)))
+      return false;
   reference::AttentionResult result = reference::attention(a);
   if (m.options.onAttention)
     m.options.onAttention(cast<diffattn::AttentionOp>(inst.op), result);
-  SmallVector<Slot> rounded(result.output.size());
-  const auto [part, flatPart] = details.getErrorParts(a, result);
-  for (auto [slot, value, magnitude, flat] : llvm::zip_equal(
-           rounded, result.output, result.magnitude, result.flatMagnitude)) {
-    slot.f = value;
-    if (part > 0)
-      slot.f += (part * magnitude + flatPart * flat) * m.random.nextSigned();
-    slot.f = roundTo(details.kind, slot.f, m.random);
+  const auto parts = details.getErrorParts(a, result);
+  using Numbers = ArrayRef<double>;
+  const std::array<Numbers, 3> computed[] = {
+      {result.output, result.magnitude, result.flatMagnitude},
+      {result.x, result.xMagnitude, result.xFlatMagnitude}};
+  for (auto [to, array, numbers] :
+       llvm::zip(details.destinations, arrays, computed)) {
+    SmallVector<Slot> rounded(numbers[0].size());
+    for (auto [slot, value, magnitude, flat] :
+         llvm::zip_equal(rounded, numbers[0], numbers[1], numbers[2])) {
+      slot.f = value;
+      if (parts.first > 0)
+        slot.f += (parts.first * magnitude + parts.second * flat) *
+                  m.random.nextSigned();
+      slot.f = roundTo(to.kind, slot.f, m.random);
+    }
+    storeDense(array, rounded, shape, details.oLayout);
+    m.tensors[to.result] = std::move(array);
   }
-  storeDense(array, rounded, shape, details.oLayout);
-  m.tensors[inst.dst] = std::move(array);
   return true;
 }
 
@@ -229,13 +244,16 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   auto op = cast<diffattn::AttentionOp>(operation);
   if (!op.getResult())
     return b.unsupported(op, "expected operands that are tensors");
-  if (!b.emitOp(runAttention, op))
+  SmallVector<Register> results;
+  if (!b.define(op.getResults(), &results))
     return false;
-  auto &details = b.addDetails<Attention>(b.code->insts.back());
+  auto &details = b.addDetails<Attention>(b.emit(runAttention, op));
   details.build(b, op);
   details.attributes.integral = op.getIntegral();
-  details.init = b.scalar(op.getInit());
-  details.kind = b.kindOf(op.getResult().getType());
+  for (auto [init, result] : llvm::zip_equal(
+           cast<DestinationStyleOpInterface>(operation).getDpsInits(), results))
+    details.destinations.push_back(
+        {b.scalar(init), result.number, b.kindOf(init.getType())});
   return true;
 }
 

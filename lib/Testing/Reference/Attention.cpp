@@ -219,6 +219,7 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
   AttentionResult result;
   result.output.assign(batch * hs * tq * dv, 0.0);
   result.magnitude = result.flatMagnitude = result.output;
+  result.x = result.xMagnitude = result.xFlatMagnitude = result.output;
   std::vector<bool> visible(tk);
   std::vector<double> bias(tk), values;
 
@@ -267,6 +268,9 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
           magnitude[c] += std::fabs(lambda) * mean.magnitudes[c];
           flat[c] += std::fabs(lambda) * mean.flatMagnitudes[c];
         }
+        std::copy_n(x, dv, &result.x[row]);
+        std::copy_n(magnitude, dv, &result.xMagnitude[row]);
+        std::copy_n(flat, dv, &result.xFlatMagnitude[row]);
         epilogue(a, b, s, i, x, {magnitude, flat}, dv);
       }
     }

@@ -230,7 +230,8 @@ FailureOr<Value> mlir::diffattn::import::emitAttention(TensorLoopBuilder &b,
   if (lengths && hasRank(lengths.getType(), 1) &&
       getElementTypeOrSelf(lengths).isInteger(64))
     emitLengthCheck(b, lengths);
-  addOperandSegments(b, state, *operands, ValueRange(emitInit(b, call, q1, v)));
+  addOperandSegments(b, state, *operands, ValueRange(emitInit(b, call, q1, v)),
+                     {/*x=*/Value()});
   state.addTypes(call.getResultType());
   Operation *attention = b.create(state);
   // The op's own verifier checks operands and attributes.

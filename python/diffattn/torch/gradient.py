@@ -1,7 +1,7 @@
 """Gradients of `diffattn::attention`: autograd's side of it, and what `diffattn::attention_backward` computes (docs/training.md).
 
-Nothing of a forward call is kept but its operands: the backward call computes both maps again. Only gradients that are wanted are
-computed.
+Of a forward call its operands are kept and, with a norm or a gate, its result before these, x: the backward call computes both maps
+again. Only gradients that are wanted are computed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _VIEWS = frozenset(f"{name}Backward0" for name in (
 
 
 class _Attention(torch.autograd.Function):
-    """A forward call that is recorded: `names` are those of `tensors`, `others` all other arguments. Without k2 it is k1."""
+    """A forward call that is recorded, with its result and x, or None: `names` are those of `tensors`, `others` all other arguments. Without
+    k2 it is k1."""
 
     @staticmethod
     def forward(forward, backward, names, others, *tensors):
@@ -47,15 +48,18 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         _, ctx.call, ctx.names, ctx.others, *tensors = inputs
-        ctx.save_for_backward(*tensors)
+        x = output[1]
+        ctx.save_for_backward(*tensors, x)
+        if x is not None:
+            ctx.mark_non_differentiable(x)
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, d_out):
+    def backward(ctx, d_out, _):
         wanted = [name for name, is_wanted in zip(ctx.names, ctx.needs_input_grad[4:]) if is_wanted]
         if d_out is None or not wanted:
             return (None,) * (4 + len(ctx.names))
-        given = {"k2": None, **ctx.others, **dict(zip(ctx.names, ctx.saved_tensors))}
+        given = {"k2": None, **ctx.others, **dict(zip((*ctx.names, "x"), ctx.saved_tensors))}
         found = dict(zip(wanted, ctx.call(d_out=d_out, output_mask=[name in wanted for name in GRADIENTS], **given)))
         return (None,) * 4 + tuple(map(found.get, ctx.names))
 
@@ -77,9 +81,10 @@ class _Gradients(torch.autograd.Function):
                          "and a second one")
 
 
-def differentiable(forward: Callable[..., torch.Tensor], backward: Callable[..., Sequence[torch.Tensor]],
-                   given: dict[str, Any]) -> torch.Tensor:
-    """`forward(**given)` on the arguments of the op, recorded for autograd; `backward` is called as `torch.ops.diffattn.attention_backward`.
+def differentiable(forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None]], backward: Callable[..., Sequence[torch.Tensor]],
+                   given: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """`forward(**given)` on the arguments of the op, its result and x, of which the first is recorded for autograd; `backward` is called as
+    `torch.ops.diffattn.attention_backward`.
 
     Raises UsageError or InputError for arguments with which there are no gradients.
     """
@@ -90,9 +95,16 @@ def differentiable(forward: Callable[..., torch.Tensor], backward: Callable[...,
     return _Attention.apply(forward, backward, tuple(tensors), others, *tensors.values())
 
 
+def saves_x(given: dict[str, Any]) -> bool:
+    """Whether the backward call reads the output before norm and gate, and a kernel can write it."""
+    gate = given.get("gate")
+    wants = given.get("norm") is not None or (isinstance(gate, torch.Tensor) and gate.requires_grad)
+    return wants and given.get("cu_seqlens_q") is None
+
+
 def once(call: Callable[..., Sequence[torch.Tensor]], given: dict[str, Any]) -> list[torch.Tensor]:
     """`call(**given)`, gradients, which have none themselves: what takes the derivative of one raises UsageError."""
-    tensors, others = _tensors_of(given, "d_out")
+    tensors, others = _tensors_of(given, "d_out", "x")
     return list(_Gradients.apply(call, tuple(tensors), others, *tensors.values()))
 
 
@@ -170,12 +182,12 @@ def _origin(tensor: torch.Tensor) -> tuple:
     return node, number
 
 
-def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, q_segments=None, kv_segments=None, target=None, threads=None,
+def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, x=None, q_segments=None, kv_segments=None, target=None, threads=None,
                       **options) -> list[torch.Tensor]:
     """The gradients that `output_mask` asks for, in the order of GRADIENTS, each of its argument's shape, type and, where that is dense,
-    strides. k2: None for k1, whose gradient then is that of both."""
+    strides. k2: None for k1, whose gradient then is that of both. x: what the forward call saved."""
     operands = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
-    check_differentiable({**operands, **options, "d_out": d_out, "target": target})
+    check_differentiable({**operands, **options, "d_out": d_out, "x": x, "target": target})
     wanted = wanted_of(output_mask, {**operands, **options})
     results = {name: torch.empty_like(tensor) for name, tensor in wanted.items()}
     # Those that are not of q1's type or float32 are rounded from float32.
@@ -183,7 +195,8 @@ def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, q_segments=
              for name, result in results.items()}
     segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
     options.pop("block_table", None)
-    attention_backward(d_out, *operands.values(), exact, segment_ids=segment_ids, target=target or "cpu", threads=threads, **options)
+    attention_backward(d_out, *operands.values(), exact, segment_ids=segment_ids, x=x, target=target or "cpu",
+                       threads=threads, **options)
     return [result if result is exact[name] else result.copy_(exact[name]) for name, result in results.items()]
 
 
@@ -202,20 +215,27 @@ def wanted_of(output_mask: Sequence[bool], given: dict[str, Any]) -> dict[str, t
     return wanted
 
 
-def attention_with_gradient(*operands, out=None, stream=None, threads=None, segment_ids=None, window=None, target="cpu", **options) -> torch.Tensor:
+def attention_with_gradient(*operands, out=None, stream=None, x=None, threads=None, segment_ids=None, window=None, target="cpu", **options) -> torch.Tensor:
     """`diffattn.attention` where an argument requires a gradient."""
-    for name, value in (("out", out), ("stream", stream)):
+    for name, value in (("out", out), ("stream", stream), ("x", x)):
         if value is not None:
             raise UsageError(f"{name}: expected none in a call that needs gradients; call under torch.no_grad()")
     q_segments, kv_segments = split_segments(segment_ids)
     given = dict(zip(ARGUMENTS, operands), q_segments=q_segments, kv_segments=kv_segments, window=window, target=target, **options)
     given = {name: _kept(name, value) if name in ARGUMENTS else value for name, value in given.items()}
     compute = functools.partial(compute_gradients, threads=threads)
-    return differentiable(functools.partial(_forward, threads=threads), lambda **call: once(compute, call), given)
+    forward = functools.partial(compute_attention, saves=saves_x(given), threads=threads)
+    return differentiable(forward, lambda **call: once(compute, call), given)[0]
 
 
-def _forward(q_segments, kv_segments, **given) -> torch.Tensor:
-    return attention(segment_ids=None if q_segments is None else (q_segments, kv_segments), **given)
+def compute_attention(q1, k1, q2, k2, v, lam, *, saves: bool, q_segments=None, kv_segments=None, target=None,
+                      **options) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The result, a new dense tensor, and x in float32 where the call `saves` it. target: None for the device of q1."""
+    if target is None:
+        target = "cpu" if q1.device.type == "cpu" else f"cuda@{q1.device.index or 0}"
+    segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
+    x = q1.new_empty((*q1.shape[:3], v.shape[3]), dtype=torch.float32) if saves else None
+    return attention(q1, k1, q2, k2, v, lam, segment_ids=segment_ids, target=target, x=x, **options), x
 
 
 def _kept(name: str, value):

@@ -6,8 +6,12 @@ It has the names and meanings of `diffattn.attention` where operators can; what 
 - segment_ids are two arguments, q_segments and kv_segments;
 - `target` is None for the tensors' device: "cpu", or "cuda" on the current stream. There is no `out`, no `stream` and no `threads`.
 
+`attention_and_x` is `attention` with norm or gate, and gives the output before these too, in float32: what a call saves that is recorded
+for autograd.
+
 `attention_backward` has the operands and options of `attention` behind the gradient of its result, but k2 is None where it is k1; and
-`output_mask`, which says for q1, k1, q2, k2, v, lam, attn_mask, norm_weight and gate whether the gradient is wanted. It returns those.
+x, what `attention_and_x` gave, or None; and `output_mask`, which says for q1, k1, q2, k2, v, lam, attn_mask, norm_weight and gate whether
+the gradient is wanted. It returns those.
 
 Raises what `diffattn.attention` raises.
 """
@@ -24,7 +28,6 @@ except ImportError as error:
 
     raise LibraryError(f"expected the package torch, but importing it gave: {error}; pip install 'diffattn[torch]'") from None
 
-from .._attention import attention
 from ..attention_operands import OPTIONAL, REQUIRED
 from ..errors import InputError, LibraryError
 from . import gradient
@@ -35,25 +38,30 @@ OLDEST = (2, 10)
 _OPTIONS = """float? scale=None, bool is_causal=False, SymInt[]? window=None, float? softcap=None, str? lam_activation=None,
 str? norm=None, float norm_eps=1e-05, str norm_eps_mode="inside", float out_scale=1.0, OPTIONAL, bool integral=False, str? target=None"""
 _OPTIONS = _OPTIONS.replace("OPTIONAL", ", ".join(f"Tensor? {operand.argument}=None" for operand in OPTIONAL))
-SCHEMA = f"attention(Tensor q1, Tensor k1, Tensor q2, Tensor k2, Tensor v, Tensor lam, *, {_OPTIONS}) -> Tensor"
+_ARGUMENTS = f"(Tensor q1, Tensor k1, Tensor q2, Tensor k2, Tensor v, Tensor lam, *, {_OPTIONS})"
+SCHEMA = f"attention{_ARGUMENTS} -> Tensor"
+SAVING_SCHEMA = f"attention_and_x{_ARGUMENTS} -> (Tensor, Tensor)"
 BACKWARD_SCHEMA = f"""attention_backward(Tensor d_out, Tensor q1, Tensor k1, Tensor q2, Tensor? k2, Tensor v, Tensor lam, *, bool[] output_mask,
-{_OPTIONS}) -> Tensor[]"""
+Tensor? x=None, {_OPTIONS}) -> Tensor[]"""
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _run(q1, k1, q2, k2, v, lam, *, window=None, q_segments=None, kv_segments=None, target=None, **options):
-    """On tensors of one kind of device. The result is a new dense tensor."""
-    segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
-    if target is None:
-        target = "cpu" if q1.device.type == "cpu" else f"cuda@{q1.device.index or 0}"
-    return attention(q1, k1, q2, k2, v, lam, window=window and tuple(window), segment_ids=segment_ids, target=target, **options)
+def _run(*operands, window=None, saves=False, **options):
+    """On tensors of one kind of device. Results are new dense tensors."""
+    result, x = gradient.compute_attention(*operands, window=window and tuple(window), saves=saves, **options)
+    return (result, x) if saves else result
 
 
 def _fake(q1, k1, q2, k2, v, lam, **options):
     """The result of `_run` without its values. Sizes may be symbols, so they are checked by calls alone."""
     _check_fakes(dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v), dict(lam=lam, **options))
     return q1.new_empty((*q1.shape[:3], v.shape[3]))
+
+
+def _fake_saving(*operands, **options):
+    result = _fake(*operands, **options)
+    return result, torch.empty_like(result, dtype=torch.float32)
 
 
 def _fake_backward(d_out, q1, k1, q2, k2, v, lam, *, output_mask, **options):
@@ -96,7 +104,19 @@ def _autograd(keys, *operands, **options):
     """Before the kernel of `attention`, for tensors that autograd knows."""
     given = dict(zip(gradient.ARGUMENTS, operands), **options)
     gradient.refuse_transforms(given)
-    below = functools.partial(_forward.redispatch, keys & torch._C._after_autograd_keyset)
+    keys &= torch._C._after_autograd_keyset
+    if not _requires_gradient(given):
+        return _forward.redispatch(keys, *operands, **options)
+    if gradient.saves_x(given):
+        return gradient.differentiable(functools.partial(_saving.redispatch, keys), _backward, given)[0]
+    return gradient.differentiable(lambda **call: (_forward.redispatch(keys, **call), None), _backward, given)[0]
+
+
+def _autograd_saving(keys, *operands, **options):
+    """Before the kernel of `attention_and_x`, whose x has no gradient."""
+    given = dict(zip(gradient.ARGUMENTS, operands), **options)
+    gradient.refuse_transforms(given)
+    below = functools.partial(_saving.redispatch, keys & torch._C._after_autograd_keyset)
     if _requires_gradient(given):
         return gradient.differentiable(below, _backward, given)
     return below(*operands, **options)
@@ -122,6 +142,7 @@ def _register() -> torch.library.Library:
         raise LibraryError(f"expected torch {'.'.join(map(str, OLDEST))} or later, but got {torch.__version__}")
     library = torch.library.Library("diffattn", "FRAGMENT")
     for schema, run, autograd, fake in ((SCHEMA, _run, _autograd, _fake),
+                                        (SAVING_SCHEMA, functools.partial(_run, saves=True), _autograd_saving, _fake_saving),
                                         (BACKWARD_SCHEMA, gradient.compute_gradients, _autograd_backward, _fake_backward)):
         name = schema.partition("(")[0]
         # Any strides are taken, so compilers need not copy for them.
@@ -148,4 +169,4 @@ def add_operator(schema: str, fake, run=None) -> None:
 
 #: It takes the operators with it when it goes.
 _library = _register()
-_forward, _backward = torch.ops.diffattn.attention.default, torch.ops.diffattn.attention_backward.default
+_forward, _saving, _backward = (getattr(torch.ops.diffattn, name).default for name in ("attention", "attention_and_x", "attention_backward"))

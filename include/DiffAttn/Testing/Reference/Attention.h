@@ -99,6 +99,8 @@ struct AttentionResult {
   /// sum_j (max A1 + |lambda| max A2) |v|: for errors of weights that do not
   /// shrink with the weight.
   std::vector<double> flatMagnitude;
+  /// The output before norm and gate, and both magnitudes of it.
+  std::vector<double> x, xMagnitude, xFlatMagnitude;
   /// [B,Hs,Tq]: the largest bias of the keys that the row sees; minus infinity
   /// if it sees none, 0 without a bias.
   std::vector<double> largestBias;
