@@ -93,6 +93,8 @@ def run(seed: int) -> Tally:
         must = None if may_refuse else "take"
         if pick([0, 0, 1]):
             given["out"] = fence.copy(np.zeros((batch, hs, tq, dv), dtype))
+        if (options["norm"] or "gate" in given) and not simulated and pick([0, 1]):
+            given["x"] = fence.copy(np.zeros((batch, hs, tq, dv), pick([dtype, np.dtype(np.float32)])))
         call = [q1, k1, q2, k2, v, lam]
         if pick([0, 0, 0, 0, 1]):
             must = _spoil(rng, pick, call, given, batch * tq * tk * d > 1)
@@ -101,11 +103,14 @@ def run(seed: int) -> Tally:
 
         def judge(got):
             f32 = lambda x: None if x is None else float(np.float32(x))
-            judged = attention_error(got, (q1, k1, q2, k2, v, lam), visible, scale=f32(options["scale"]), softcap=f32(options["softcap"]),
-                                     bias=given.get("attn_mask"), norm=options["norm"], norm_eps=f32(options["norm_eps"]),
-                                     norm_eps_mode=options["norm_eps_mode"], out_scale=f32(options["out_scale"]),
-                                     lam_sigmoid=options["lam_activation"] == "sigmoid", norm_weight=given.get("norm_weight"),
-                                     gate=given.get("gate"))
+            def error(array, **end):
+                return attention_error(array, (q1, k1, q2, k2, v, lam), visible, scale=f32(options["scale"]), softcap=f32(options["softcap"]),
+                                       bias=given.get("attn_mask"), lam_sigmoid=options["lam_activation"] == "sigmoid", **end)
+
+            judged = error(got, norm=options["norm"], norm_eps=f32(options["norm_eps"]), norm_eps_mode=options["norm_eps_mode"],
+                           out_scale=f32(options["out_scale"]), norm_weight=given.get("norm_weight"), gate=given.get("gate"))
+            if "x" in given:
+                judged = max(judged, error(given["x"].astype(dtype)))
             fence.check()
             return judged
 
