@@ -126,9 +126,13 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
   if (failed(verifyDestinationForm(
           cast<DestinationStyleOpInterface>(op.getOperation()))))
     return failure();
-  // attention_backward_c24, attention_backward_c25
+  // attention_backward_c24
   if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
     return failure();
+  // attention_backward_c25
+  if (!op.hasSecondMap())
+    return rules.error() << "expected two maps, with q2, k2, lambda, but got "
+                            "one, whose gradients no lowering computes yet";
   MapInputs inputs{{"q1", op.getQ1()}, {"k1", op.getK1()}, {"q2", op.getQ2()},
                    {"k2", op.getK2()}, {"v", op.getV()},   op.getQLayout(),
                    op.getKLayout(),    op.getVLayout()};

@@ -17,8 +17,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// A constant lambda of 0 says that there is no map 2: its operands become
-/// those of map 1, and whatever computed them may die.
+/// A constant lambda of 0 says that there is no map 2.
 struct DropUnusedMap final : OpRewritePattern<AttentionOp> {
   using OpRewritePattern::OpRewritePattern;
 
@@ -28,24 +27,22 @@ struct DropUnusedMap final : OpRewritePattern<AttentionOp> {
       return rewriter.notifyMatchFailure(op, "is on memrefs");
     if (!op.hasSecondMap())
       return rewriter.notifyMatchFailure(op, "has one map already");
+    if (op.getSchedulesAttr())
+      return rewriter.notifyMatchFailure(op, "has kernels of two maps");
     if (op.getLambdaAct() != Activation::Identity ||
         !matchPattern(op.getLambda(), m_AnyZeroFloat()))
       return rewriter.notifyMatchFailure(op, "lambda is no constant 0");
-    if (op.getQ2() == op.getQ1() && op.getK2() == op.getK1())
-      return rewriter.notifyMatchFailure(op, "has one map already");
     // A bias by noise head must fit the heads of map 1.
     int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
     bool sameHeads = ShapedType::isStatic(signal) && signal == noise;
     if (op.getBias() && !sameHeads &&
         op.getShaped(op.getBias()).getDimSize(1) != 1)
       return rewriter.notifyMatchFailure(op, "bias has noise heads");
-    auto scalar = RankedTensorType::get({}, rewriter.getF32Type());
-    Value zero = arith::ConstantOp::create(
-        rewriter, op.getLoc(), DenseElementsAttr::get(scalar, 0.0f));
     rewriter.modifyOpInPlace(op, [&] {
-      op.getQ2Mutable().assign(op.getQ1());
-      op.getK2Mutable().assign(op.getK1());
-      op.getLambdaMutable().assign(zero);
+      op.getQ2Mutable().clear();
+      op.getK2Mutable().clear();
+      op.getLambdaMutable().clear();
+      op.setIntegral(false); // 0 times the mean
     });
     return success();
   }
@@ -82,19 +79,19 @@ std::optional<Product> matchProduct(Value value) {
   return Product{generic.getInputs()[0], factor};
 }
 
-/// `scale` takes over a power of two that q1 and q2 were both multiplied with.
+/// `scale` takes over a power of two that the queries of each map were
+/// multiplied with.
 struct FoldScaleOfQueries final : OpRewritePattern<AttentionOp> {
   using OpRewritePattern::OpRewritePattern;
 
   LogicalResult matchAndRewrite(AttentionOp op,
                                 PatternRewriter &rewriter) const override {
-    if (!op.hasSecondMap())
-      return rewriter.notifyMatchFailure(op, "has one map");
+    const bool hasSecond = op.hasSecondMap();
     std::optional<Product> q1 = matchProduct(op.getQ1());
-    std::optional<Product> q2 = matchProduct(op.getQ2());
+    std::optional<Product> q2 = hasSecond ? matchProduct(op.getQ2()) : q1;
     if (!q1 || !q2 || !q1->factor.bitwiseIsEqual(q2->factor))
       return rewriter.notifyMatchFailure(
-          op, "q1 and q2 are not multiplied with one constant");
+          op, "queries are not multiplied with one constant");
     APFloat factor = q1->factor;
     if (!factor.isFinite() || factor.isZero() ||
         factor.getExactLog2Abs() == INT_MIN)
@@ -109,7 +106,8 @@ struct FoldScaleOfQueries final : OpRewritePattern<AttentionOp> {
       return rewriter.notifyMatchFailure(op, "new scale would be too large");
     rewriter.modifyOpInPlace(op, [&] {
       op.getQ1Mutable().assign(q1->source);
-      op.getQ2Mutable().assign(q2->source);
+      if (hasSecond)
+        op.getQ2Mutable().assign(q2->source);
       op.setScaleAttr(rewriter.getFloatAttr(rewriter.getF32Type(), scale));
     });
     return success();

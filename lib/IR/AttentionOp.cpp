@@ -72,6 +72,19 @@ MutableOperandRange AttentionOp::getDpsInitsMutable() {
                              getOperation()->getNumOperands() - first);
 }
 
+/// What belongs to a second map comes with none.
+static LogicalResult verifyOneMap(AttentionOp op, ShapeRules rules) {
+  if (op.hasSecondMap())
+    return success();
+  // attention_c34
+  if (op.getIntegral())
+    return rules.error() << "expected two maps with integral, but got one";
+  if (op.getLambdaAct() != Activation::Identity)
+    return rules.error()
+           << "expected lambda_act with a lambda, but got one map";
+  return success();
+}
+
 /// The mean over queries needs all of them, at any place, and the ops on states
 /// that compute it need head counts and a width that are known.
 static LogicalResult verifyIntegral(AttentionOp op, ShapeRules rules,
@@ -157,8 +170,9 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   auto dps = cast<DestinationStyleOpInterface>(op.getOperation());
   if (failed(verifyDestinationForm(dps)))
     return failure();
-  // attention_c33, attention_c34
-  if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
+  // attention_c33
+  if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})) ||
+      failed(verifyOneMap(op, rules)))
     return failure();
   MapInputs inputs{{"q1", op.getQ1()}, {"k1", op.getK1()}, {"q2", op.getQ2()},
                    {"k2", op.getK2()}, {"v", op.getV()},   op.getQLayout(),

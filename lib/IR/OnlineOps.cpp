@@ -45,17 +45,22 @@ void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
 }
 
 LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
+  // online_attention_c24
+  if (failed(verifyMaps(op, rules)))
+    return failure();
   // online_attention_c26, before anything looks at a state
-  if (failed(verifyDestinations(rules, "states, three of each map", 6,
+  if (failed(verifyDestinations(rules, "states, three of each map",
+                                op.hasSecondMap() ? 6 : 3,
                                 op.getStates().size())))
     return failure();
   // online_attention_c1
   if (failed(verifyDestinationForm(
           cast<DestinationStyleOpInterface>(op.getOperation()))))
     return failure();
-  // online_attention_c24, online_attention_c25
-  if (failed(verifyMaps(op, rules)))
-    return failure();
+  // online_attention_c25
+  if (op.getScheduleAttr() && !op.hasSecondMap())
+    return rules.error() << "expected two maps with a schedule, whose kernel "
+                            "computes no single one, but got one";
   NamedOperand q1{"q1", op.getQ1()}, v{"v", op.getV()};
   MapInputs inputs{q1,
                    {"k1", op.getK1()},
@@ -111,10 +116,12 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
   };
   if (failed(verifyState(max1, signal, false)) ||
       failed(verifyState({"sum1", op.getSum1()}, signal, false)) ||
-      failed(verifyState({"acc1", op.getAcc1()}, signal, true)) ||
-      failed(verifyState({"max2", op.getMax2()}, noise, false)) ||
-      failed(verifyState({"sum2", op.getSum2()}, noise, false)) ||
-      failed(verifyState({"acc2", op.getAcc2()}, heads2, true)))
+      failed(verifyState({"acc1", op.getAcc1()}, signal, true)))
+    return failure();
+  if (op.hasSecondMap() &&
+      (failed(verifyState({"max2", op.getMax2()}, noise, false)) ||
+       failed(verifyState({"sum2", op.getSum2()}, noise, false)) ||
+       failed(verifyState({"acc2", op.getAcc2()}, heads2, true))))
     return failure();
   // Of paged keys, whose number is no axis, it is promised.
   if (splitSize && !op.isPaged() &&
@@ -237,9 +244,12 @@ LogicalResult MergeOp::reifyResultShapes(OpBuilder &builder,
 
 void FinalizeOp::build(OpBuilder &builder, OperationState &state,
                        AttentionOp op, ValueRange states) {
+  auto ofMap2 = [&](size_t state) {
+    return op.hasSecondMap() ? states[state] : Value();
+  };
   addOperandSegments(builder, state,
                      {/*sum1=*/states[1], /*acc1=*/states[2],
-                      /*sum2=*/states[4], /*acc2=*/states[5], op.getLambda(),
+                      /*sum2=*/ofMap2(4), /*acc2=*/ofMap2(5), op.getLambda(),
                       op.getNormWeight(), op.getGate(), op.getInit()});
   addAttributesOf(op, state, getAttributeNames());
   if (op.getResult())
@@ -251,34 +261,45 @@ LogicalResult diffattn::verifyRules(FinalizeOp op, ShapeRules rules) {
   if (failed(verifyDestinationForm(
           cast<DestinationStyleOpInterface>(op.getOperation()))))
     return failure();
-  NamedOperand sum1{"sum1", op.getSum1()}, acc1{"acc1", op.getAcc1()},
-      sum2{"sum2", op.getSum2()}, acc2{"acc2", op.getAcc2()};
+  const NamedOperand sum1{"sum1", op.getSum1()}, acc1{"acc1", op.getAcc1()},
+      sum2{"sum2", op.getSum2()}, acc2{"acc2", op.getAcc2()},
+      lambda{"lambda", op.getLambda()};
+  // finalize_c13, finalize_c14
+  if (failed(verifyAllOrNone(rules, {sum2, acc2, lambda})))
+    return failure();
+  const bool hasSecond = op.hasSecondMap();
+  if (!hasSecond && op.getLambdaAct() != Activation::Identity)
+    return rules.error()
+           << "expected lambda_act with a lambda, but got one map";
   // finalize_c2
   if (failed(verifyRank(rules, sum1, 3)) ||
       failed(verifyRank(rules, acc1, 4)) ||
-      failed(verifyRank(rules, sum2, 3)) || failed(verifyRank(rules, acc2, 4)))
+      (hasSecond && (failed(verifyRank(rules, sum2, 3)) ||
+                     failed(verifyRank(rules, acc2, 4)))))
     return failure();
   // finalize_c3
-  for (NamedOperand operand : {sum1, acc1, sum2, acc2})
+  for (NamedOperand operand : onlyGiven({sum1, acc1, sum2, acc2}))
     if (failed(verifyStatic(rules, "number of heads", operand, 1)))
       return failure();
   if (failed(verifyStatic(rules, "width", acc1, 3)))
     return failure();
   // finalize_c4
-  for (NamedOperand operand : {acc1, sum2, acc2})
+  for (NamedOperand operand : onlyGiven({acc1, sum2, acc2}))
     if (failed(verifySame(rules, "batches", sum1, 0, operand, 0)) ||
         failed(verifySame(rules, "lengths", sum1, 2, operand, 2)))
       return failure();
   if (failed(verifySame(rules, "heads", sum1, 1, acc1, 1)) ||
-      failed(verifySame(rules, "widths", acc1, 3, acc2, 3)))
+      (hasSecond && failed(verifySame(rules, "widths", acc1, 3, acc2, 3))))
     return failure();
   // finalize_c5
   int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
-  if (failed(verifyDivides(rules, {sum2, 1}, {sum1, 1})))
-    return failure();
-  if (acc2.size(1) != noise && acc2.size(1) != signal)
-    return rules.error() << "expected " << noise << " or " << signal
-                         << " heads of acc2, but got " << acc2.size(1);
+  if (hasSecond) {
+    if (failed(verifyDivides(rules, {sum2, 1}, {sum1, 1})))
+      return failure();
+    if (acc2.size(1) != noise && acc2.size(1) != signal)
+      return rules.error() << "expected " << noise << " or " << signal
+                           << " heads of acc2, but got " << acc2.size(1);
+  }
   // finalize_c6
   auto verifyResultShape = [&](NamedOperand operand) -> LogicalResult {
     int64_t heads = AttentionOp::headAxis(op.getOLayout());
@@ -294,8 +315,8 @@ LogicalResult diffattn::verifyRules(FinalizeOp op, ShapeRules rules) {
   if (failed(verifyResultShape({"init", op.getInit()})))
     return failure();
   // finalize_c7
-  if (failed(verifyLambda(rules, {"lambda", op.getLambda()}, sum1, 0, 2,
-                          {sum1, 1}, {sum2, 1})))
+  if (hasSecond &&
+      failed(verifyLambda(rules, lambda, sum1, 0, 2, {sum1, 1}, {sum2, 1})))
     return failure();
   // finalize_c8
   if (failed(verifyNormWeight(rules, {"norm_weight", op.getNormWeight()},

@@ -95,6 +95,11 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
              << "expected #diffattn.linalg alone with integral, which no "
                 "kernel computes, but got "
              << entry;
+    // attention_c40
+    if (!op.hasSecondMap() && schedule.getTarget() == ScheduleTarget::GPU)
+      return op.emitOpError() << "expected two maps with a schedule of GPUs, "
+                                 "none of whose kernels computes one, but got "
+                              << entry;
     // attention_c27
     if (!when && readsTensorMaps(entry))
       return op.emitOpError() << "expected a schedule that reads tensor maps "

@@ -137,7 +137,7 @@ LogicalResult diffattn::verifySame(ShapeRules rules, StringRef what,
 LogicalResult diffattn::verifySameElementType(ShapeRules rules,
                                               ArrayRef<NamedOperand> operands) {
   Type first = operands.front().type().getElementType();
-  for (NamedOperand operand : operands)
+  for (NamedOperand operand : onlyGiven(operands))
     if (operand.type().getElementType() != first)
       return rules.error() << "expected element type of " << operand.name
                            << " to be that of " << operands.front().name << ", "
@@ -176,12 +176,8 @@ LogicalResult diffattn::verifyCovers(ShapeRules rules, NamedAxis ranges,
   return success();
 }
 
-LogicalResult diffattn::verifyMaps(DifferentialMapsOpInterface op,
-                                   ShapeRules rules,
-                                   std::optional<NamedOperand> lambda) {
-  SmallVector<NamedOperand> ofMap2 = {{"q2", op.getQ2()}, {"k2", op.getK2()}};
-  if (lambda)
-    ofMap2.push_back(*lambda);
+LogicalResult diffattn::verifyAllOrNone(ShapeRules rules,
+                                        ArrayRef<NamedOperand> ofMap2) {
   auto listNames = [&](bool given) {
     SmallVector<StringRef> names;
     for (NamedOperand operand : ofMap2)
@@ -190,16 +186,26 @@ LogicalResult diffattn::verifyMaps(DifferentialMapsOpInterface op,
     return llvm::join(names, ", ");
   };
   const std::string given = listNames(true), absent = listNames(false);
-  if (absent.empty())
+  if (given.empty() || absent.empty())
     return success();
-  // c33, online_attention_c24
-  if (!given.empty())
-    return rules.error() << "expected all or none of the operands of map 2, "
-                            "but got "
-                         << given << " without " << absent;
-  // c34, online_attention_c25
-  return rules.error() << "expected two maps, with " << absent
-                       << ", but got one, which no lowering computes yet";
+  return rules.error() << "expected all or none of the operands of map 2, "
+                          "but got "
+                       << given << " without " << absent;
+}
+
+LogicalResult diffattn::verifyMaps(DifferentialMapsOpInterface op,
+                                   ShapeRules rules,
+                                   std::optional<NamedOperand> lambda) {
+  SmallVector<NamedOperand> ofMap2 = {{"q2", op.getQ2()}, {"k2", op.getK2()}};
+  if (lambda)
+    ofMap2.push_back(*lambda);
+  return verifyAllOrNone(rules, ofMap2);
+}
+
+SmallVector<NamedOperand> diffattn::onlyGiven(ArrayRef<NamedOperand> operands) {
+  return llvm::filter_to_vector(operands, [](const NamedOperand &operand) {
+    return static_cast<bool>(operand.value);
+  });
 }
 
 LogicalResult diffattn::verifyDestinations(ShapeRules rules, StringRef what,
@@ -231,8 +237,10 @@ LogicalResult diffattn::verifyMapInputs(ShapeRules rules, const MapInputs &in) {
           kt = AttentionOp::lengthAxis(in.kLayout);
   int64_t vh = AttentionOp::headAxis(in.vLayout),
           vt = AttentionOp::lengthAxis(in.vLayout);
+  const SmallVector<NamedOperand> all =
+      onlyGiven({in.q1, in.k1, in.q2, in.k2, in.v});
   // c3
-  for (NamedOperand operand : {in.q1, in.k1, in.q2, in.k2, in.v})
+  for (NamedOperand operand : all)
     if (failed(verifyRank(rules, operand, 4)))
       return failure();
   // c4
@@ -241,40 +249,40 @@ LogicalResult diffattn::verifyMapInputs(ShapeRules rules, const MapInputs &in) {
                                {in.q2, qh},
                                {in.k2, kh},
                                {in.v, vh}})
-    if (failed(in.staticHeads
+    if (operand.value &&
+        failed(in.staticHeads
                    ? verifyStatic(rules, "number of heads", operand, axis)
                    : verifyPositive(rules, "number of heads", operand, axis)))
       return failure();
-  for (NamedOperand operand : {in.q1, in.k1, in.q2, in.k2, in.v})
+  for (NamedOperand operand : all)
     if (failed(verifyPositive(rules, "width", operand, 3)))
       return failure();
   // c5
-  if (in.isPaged) {
-    if (failed(verifySame(rules, "batches", in.q1, 0, in.q2, 0)) ||
-        failed(verifySame(rules, "numbers of pages", in.k1, 0, in.k2, 0)) ||
-        failed(verifySame(rules, "numbers of pages", in.k1, 0, in.v, 0)))
+  for (NamedOperand operand : ArrayRef(all).drop_front())
+    if ((!in.isPaged || operand.value == in.q2.value) &&
+        failed(verifySame(rules, "batches", in.q1, 0, operand, 0)))
       return failure();
-  } else {
-    for (NamedOperand operand : {in.k1, in.q2, in.k2, in.v})
-      if (failed(verifySame(rules, "batches", in.q1, 0, operand, 0)))
-        return failure();
-  }
+  for (NamedOperand operand : onlyGiven({in.k2, in.v}))
+    if (in.isPaged &&
+        failed(verifySame(rules, "numbers of pages", in.k1, 0, operand, 0)))
+      return failure();
   // c6
-  if (failed(verifySame(rules, "lengths", in.q1, qt, in.q2, qt)))
+  if (in.q2.value && failed(verifySame(rules, "lengths", in.q1, qt, in.q2, qt)))
     return failure();
   // c7
-  if (failed(verifySame(rules, "lengths", in.k1, kt, in.k2, kt)) ||
+  if ((in.k2.value &&
+       failed(verifySame(rules, "lengths", in.k1, kt, in.k2, kt))) ||
       failed(verifySame(rules, "lengths", in.k1, kt, in.v, vt)))
     return failure();
   // c8
-  for (NamedOperand operand : {in.k1, in.q2, in.k2})
+  for (NamedOperand operand : onlyGiven({in.k1, in.q2, in.k2}))
     if (failed(verifySame(rules, "widths", in.q1, 3, operand, 3)))
       return failure();
   // c9
   NamedAxis signal{in.q1, qh}, noise{in.q2, qh};
-  if (failed(verifyDivides(rules, noise, signal)) ||
+  if ((in.q2.value && failed(verifyDivides(rules, noise, signal))) ||
       failed(verifyDivides(rules, {in.k1, kh}, signal)) ||
-      failed(verifyDivides(rules, {in.k2, kh}, noise)) ||
+      (in.k2.value && failed(verifyDivides(rules, {in.k2, kh}, noise))) ||
       failed(verifyDivides(rules, {in.v, vh}, signal)))
     return failure();
   return success();
@@ -306,10 +314,11 @@ LogicalResult diffattn::verifyBias(ShapeRules rules, NamedOperand bias,
                                    const MapInputs &in) {
   if (failed(verifyRank(rules, bias, 4)))
     return failure();
-  const NamedAxis axes[] = {{in.q1, 0},
-                            {in.q2, AttentionOp::headAxis(in.qLayout)},
-                            {in.q1, AttentionOp::lengthAxis(in.qLayout)},
-                            {in.k1, AttentionOp::lengthAxis(in.kLayout)}};
+  const NamedAxis axes[] = {
+      {in.q1, 0},
+      {in.q2.value ? in.q2 : in.q1, AttentionOp::headAxis(in.qLayout)},
+      {in.q1, AttentionOp::lengthAxis(in.qLayout)},
+      {in.k1, AttentionOp::lengthAxis(in.kLayout)}};
   bool fits = true;
   for (int64_t axis = 0; axis < 4; ++axis)
     fits &= isOneOf(rules, {bias, axis}, axes[axis], /*orOne=*/axis < 3);

@@ -81,7 +81,10 @@ LogicalResult verifyWithin(ShapeRules rules, StringRef what,
 LogicalResult verifySame(ShapeRules rules, StringRef what, NamedOperand a,
                          int64_t i, NamedOperand b, int64_t j);
 
-/// Element types of all operands are that of the first.
+/// Those of `operands` that are there.
+SmallVector<NamedOperand> onlyGiven(ArrayRef<NamedOperand> operands);
+
+/// Element types of all operands that are there are that of the first.
 LogicalResult verifySameElementType(ShapeRules rules,
                                     ArrayRef<NamedOperand> operands);
 
@@ -92,8 +95,11 @@ LogicalResult verifyDivides(ShapeRules rules, NamedAxis part, NamedAxis whole);
 LogicalResult verifyCovers(ShapeRules rules, NamedAxis ranges, int64_t size,
                            NamedAxis whole);
 
-/// Checks that the operands of map 2 (q2, k2 and, of an op that has it,
-/// `lambda`) are all given or none; for now, that they are given.
+/// Checks that the operands of map 2, which are `ofMap2`, are all given or
+/// none.
+LogicalResult verifyAllOrNone(ShapeRules rules, ArrayRef<NamedOperand> ofMap2);
+
+/// The same of q2, k2 and, of an op that has it, `lambda`.
 LogicalResult verifyMaps(DifferentialMapsOpInterface op, ShapeRules rules,
                          std::optional<NamedOperand> lambda = std::nullopt);
 
@@ -103,7 +109,7 @@ LogicalResult verifyDestinations(ShapeRules rules, StringRef what,
 
 /// The five inputs of both maps with their layouts.
 struct MapInputs {
-  NamedOperand q1, k1, q2, k2, v;
+  NamedOperand q1, k1, q2, k2, v; ///< q2 and k2 of one map are null
   Layout qLayout, kLayout, vLayout;
   /// Whether numbers of heads must be known.
   bool staticHeads = false;
@@ -177,9 +183,10 @@ LogicalResult verifyAttentionOperands(OpTy op, ShapeRules rules,
   if (failed(verifyRank(rules, output, 4)) ||
       failed(verifyMapInputs(rules, inputs)) ||
       failed(verifyOutputShape(rules, inputs, op.getOLayout(), output)) ||
-      failed(verifyLambda(rules, {"lambda", op.getLambda()}, inputs.q1, 0,
-                          AttentionOp::lengthAxis(inputs.qLayout),
-                          {inputs.q1, heads}, {inputs.q2, heads})) ||
+      (op.getLambda() &&
+       failed(verifyLambda(rules, {"lambda", op.getLambda()}, inputs.q1, 0,
+                           AttentionOp::lengthAxis(inputs.qLayout),
+                           {inputs.q1, heads}, {inputs.q2, heads}))) ||
       failed(verifyMaskOperands(
           rules, inputs,
           [&](MaskOperand operand) { return op.findMaskOperand(operand); })) ||

@@ -87,6 +87,8 @@ mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
     if (attention.getX())
       return "no kernel writes X";
   }
+  if (!op.hasSecondMap())
+    return "no kernel of GPUs computes one map";
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)

@@ -113,7 +113,7 @@ struct SelectSchedulePass final
   static Type commonElementType(DifferentialMapsOpInterface op) {
     Type type = getElementTypeOrSelf(op.getQ1().getType());
     for (Value operand : {op.getK1(), op.getQ2(), op.getK2(), op.getV()})
-      if (getElementTypeOrSelf(operand.getType()) != type)
+      if (operand && getElementTypeOrSelf(operand.getType()) != type)
         return Float32Type::get(op->getContext());
     return type;
   }
@@ -122,6 +122,8 @@ struct SelectSchedulePass final
   static std::string whyNoKernel(AttentionOp op) {
     if (op.getIntegral())
       return "no kernel computes integral attention";
+    if (!op.hasSecondMap())
+      return "no kernel computes one map";
     return whyNoKernel(cast<DifferentialMapsOpInterface>(op.getOperation()));
   }
   static std::string whyNoKernel(AttentionBackwardOp op) {

@@ -67,10 +67,12 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
     return filled(rewriter, loc, sizes, value);
   };
   constexpr float inf = std::numeric_limits<float>::infinity();
-  SmallVector<Value> states = {
-      state(signal, false, -inf), state(signal, false, 0.0f),
-      state(signal, true, 0.0f),  state(noise, false, -inf),
-      state(noise, false, 0.0f),  state(accumulator2, true, 0.0f)};
+  SmallVector<Value> states = {state(signal, false, -inf),
+                               state(signal, false, 0.0f),
+                               state(signal, true, 0.0f)};
+  if (op.hasSecondMap())
+    states.append({state(noise, false, -inf), state(noise, false, 0.0f),
+                   state(accumulator2, true, 0.0f)});
 
   // The online op does not know how many keys there are in all.
   Value qOffset = op.getQOffset();

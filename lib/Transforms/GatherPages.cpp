@@ -81,12 +81,14 @@ static void gather(RewriterBase &rewriter, AttentionOp op) {
                                  op.getBlockTable()));
     return copies.back();
   };
-  Value k1 = dense(op.getK1(), op.getKLayout());
-  Value k2 = op.getK1() == op.getK2() ? k1 : dense(op.getK2(), op.getKLayout());
+  Value k1 = dense(op.getK1(), op.getKLayout()), k2;
+  if (op.hasSecondMap())
+    k2 = op.getK1() == op.getK2() ? k1 : dense(op.getK2(), op.getKLayout());
   Value v = dense(op.getV(), op.getVLayout());
   rewriter.modifyOpInPlace(op, [&] {
     op.getK1Mutable().assign(k1);
-    op.getK2Mutable().assign(k2);
+    if (k2)
+      op.getK2Mutable().assign(k2);
     op.getVMutable().assign(v);
     op.getBlockTableMutable().clear();
   });

@@ -14,6 +14,19 @@ func.func @unscheduled(%q: !q, %l: !s, %init: !q) -> !q {
   return %o : !q
 }
 
+// One map: a row of V by its own weights, and nothing is subtracted.
+// CHECK-LABEL: func.func @one_map(
+// CHECK:       arith.subf
+// CHECK-NEXT:  math.exp
+// CHECK-NOT:   math.exp
+// CHECK-NOT:   arith.subf
+// CHECK-NOT:   arith.andi
+// CHECK:       return
+func.func @one_map(%q: !q, %init: !q) -> !q {
+  %o = diffattn.attention ins(%q, %q, %q : !q, !q, !q) outs(%init : !q) {scale = 0.5 : f32} -> !q
+  return %o : !q
+}
+
 // CHECK-LABEL: func.func @linalg_schedule(
 // CHECK-NOT:   diffattn.attention
 // CHECK:       linalg.generic

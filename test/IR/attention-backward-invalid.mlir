@@ -410,7 +410,7 @@ func.func @attention_backward_c24(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x1
 // -----
 
 func.func @attention_backward_c25(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %d_v: tensor<2x2x6x32xf32>) {
-  // expected-error @below {{'diffattn.attention_backward' op expected two maps, with q2, k2, lambda, but got one, which no lowering computes yet}}
+  // expected-error @below {{'diffattn.attention_backward' op expected two maps, with q2, k2, lambda, but got one, whose gradients no lowering computes yet}}
   %r = diffattn.attention_backward ins(%q1, %k1, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x6x32xf32>)
          d_out(%d_out : tensor<2x4x8x32xf32>)
          outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {scale = 1.0 : f32}

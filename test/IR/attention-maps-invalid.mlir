@@ -34,9 +34,58 @@ func.func @attention_c33_k2_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %in
 // -----
 
 func.func @attention_c34(%q: tensor<1x2x8x16xf32>, %init: tensor<1x2x8x16xf32>) {
-  // expected-error @below {{'diffattn.attention' op expected two maps, with q2, k2, lambda, but got one, which no lowering computes yet}}
+  // expected-error @below {{'diffattn.attention' op expected two maps with integral, but got one}}
   %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
-         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, integral} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c34_lambda_act(%q: tensor<1x2x8x16xf32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected lambda_act with a lambda, but got one map}}
+  %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, lambda_act = #diffattn.activation<sigmoid>} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// The rules of what is there hold for one map: names, sizes and heads.
+func.func @attention_c5_of_one_map(%q: tensor<1x2x8x16xf32>, %k: tensor<2x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected batches of q1 and k1 to match, but got 1 and 2}}
+  %o = diffattn.attention ins(%q, %k, %k : tensor<1x2x8x16xf32>, tensor<2x2x8x16xf32>, tensor<2x2x8x16xf32>)
+         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c9_of_one_map(%q: tensor<1x2x8x16xf32>, %k: tensor<1x3x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected heads of k1 to divide heads of q1, but got 3 and 2}}
+  %o = diffattn.attention ins(%q, %k, %q : tensor<1x2x8x16xf32>, tensor<1x3x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// A bias is by signal head.
+func.func @attention_c12_of_one_map(%q: tensor<1x4x8x16xf32>, %bias: tensor<1x2x8x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected bias of shape [1 or 1, 1 or 4, 1 or 8, 8], but got [1, 2, 8, 8]}}
+  %o = diffattn.attention ins(%q, %q, %q : tensor<1x4x8x16xf32>, tensor<1x4x8x16xf32>, tensor<1x4x8x16xf32>)
+         bias(%bias : tensor<1x2x8x8xf32>) outs(%q : tensor<1x4x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x4x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c30_of_one_map(%q: tensor<2x2x8x16xf32>, %k: tensor<9x2x4x16xf32>, %v: tensor<8x2x4x16xf32>,
+                                    %table: tensor<2x3xi32>, %n: tensor<2xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected numbers of pages of k1 and v to match, but got 9 and 8}}
+  %o = diffattn.attention ins(%q, %k, %v : tensor<2x2x8x16xf32>, tensor<9x2x4x16xf32>, tensor<8x2x4x16xf32>)
+         kv_len(%n : tensor<2xi64>) block_table(%table : tensor<2x3xi32>)
+         outs(%q : tensor<2x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<2x2x8x16xf32>
   return
 }
 
@@ -130,6 +179,15 @@ func.func @attention_c39_shape(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init:
   %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
          tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
          outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x9x16xf32>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>} -> tensor<1x2x8x16xf32>, tensor<1x2x9x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c40(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected two maps with a schedule of GPUs, none of whose kernels computes one, but got #diffattn.gpu_plain<warps = 4>}}
+  %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, schedules = [#diffattn.gpu_plain<warps = 4>]} -> tensor<1x2x8x16xf32>
   return
 }
 

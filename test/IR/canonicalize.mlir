@@ -6,16 +6,37 @@
 
 // A constant lambda of 0: map 2 and what computed it are gone.
 // CHECK-LABEL: func.func @no_second_map(
-// CHECK-SAME:    %[[Q1:[^:]+]]: {{[^,]+}}, %[[Q2:[^:]+]]: {{[^,]+}}, %[[K1:[^:]+]]: {{[^,]+}}, %[[K2:[^:]+]]:
-// CHECK:         %[[L:.+]] = arith.constant dense<0.000000e+00> : tensor<f32>
-// CHECK-NOT:     arith.negf
-// CHECK:         diffattn.attention ins(%[[Q1]], %[[K1]], %[[Q1]], %[[K1]],
-// CHECK-SAME:      lambda(%[[L]] : tensor<f32>)
+// CHECK-SAME:    %[[Q1:[^:]+]]: {{[^,]+}}, %[[Q2:[^:]+]]: {{[^,]+}}, %[[K1:[^:]+]]: {{[^,]+}}, %[[K2:[^:]+]]: {{[^,]+}}, %[[V:[^:]+]]:
+// CHECK-NOT:     arith
+// CHECK:         diffattn.attention ins(%[[Q1]], %[[K1]], %[[V]] : tensor<1x4x8x16xf32>, tensor<1x4x8x16xf32>, tensor<1x4x8x32xf32>)
+// CHECK-SAME:      outs(
+// CHECK-SAME:      {scale = 1.000000e+00 : f32}
 func.func @no_second_map(%q1: !q, %q2: !n, %k1: !q, %k2: !n, %v: !o, %init: !o) -> !o {
   %l = arith.constant dense<0.0> : tensor<1x8x2xf32>
   %neg = arith.negf %q2 : !n
   %o = diffattn.attention ins(%q1, %k1, %neg, %k2, %v : !q, !q, !n, !n, !o)
          lambda(%l : tensor<1x8x2xf32>) outs(%init : !o) {scale = 1.0 : f32} -> !o
+  return %o : !o
+}
+
+// So is the mean over queries, which lambda multiplies.
+// CHECK-LABEL: func.func @no_integral(
+// CHECK:         diffattn.attention ins({{[^,]+}}, {{[^,]+}}, {{[^,]+}} :
+// CHECK-SAME:      {scale = 1.000000e+00 : f32}
+func.func @no_integral(%q: !q, %v: !o, %init: !o) -> !o {
+  %l = arith.constant dense<0.0> : tensor<f32>
+  %o = diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !o) lambda(%l : tensor<f32>)
+         outs(%init : !o) {scale = 1.0 : f32, integral} -> !o
+  return %o : !o
+}
+
+// Kernels that were chosen are of two maps.
+// CHECK-LABEL: func.func @keep_schedule(
+// CHECK:         diffattn.attention {{.*}} lambda(
+func.func @keep_schedule(%q: !q, %v: !o, %init: !o) -> !o {
+  %l = arith.constant dense<0.0> : tensor<f32>
+  %o = diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !o) lambda(%l : tensor<f32>)
+         outs(%init : !o) {scale = 1.0 : f32, schedules = [#diffattn.gpu_plain<warps = 4>]} -> !o
   return %o : !o
 }
 
@@ -55,6 +76,19 @@ func.func @scale(%q1: !q, %q2: !q, %k: !q, %v: !o, %l: tensor<f32>, %init: !o) -
   } -> !q
   %o = diffattn.attention ins(%a, %k, %b, %k, %v : !q, !q, !q, !q, !o) lambda(%l : tensor<f32>)
          outs(%init : !o) {scale = 3.0 : f32} -> !o
+  return %o : !o
+}
+
+// Of one map its queries are all.
+// CHECK-LABEL: func.func @scale_of_one_map(
+// CHECK-SAME:    %[[Q:[^:]+]]:
+// CHECK-NOT:     arith.mulf
+// CHECK:         diffattn.attention ins(%[[Q]],
+// CHECK-SAME:      scale = 7.500000e-01 : f32
+func.func @scale_of_one_map(%q: !q, %k: !q, %v: !o, %init: !o) -> !o {
+  %c = arith.constant dense<0.25> : !q
+  %a = arith.mulf %q, %c : !q
+  %o = diffattn.attention ins(%a, %k, %v : !q, !q, !o) outs(%init : !o) {scale = 3.0 : f32} -> !o
   return %o : !o
 }
 

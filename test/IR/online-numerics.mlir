@@ -1,4 +1,4 @@
-// One attention in three forms: whole, as an online op over all keys, and as two
+// One attention in three forms, and a single map likewise: whole, as an online op over all keys, and as two
 // online ops over parts of the keys whose states are joined. All are exact here:
 // logits of 200 and 0 saturate the softmax, and ties share weight by halves.
 //
@@ -91,6 +91,40 @@ func.func @split(%q1: !q, %q2: !n, %k: !k, %v: !v, %l: tensor<1xf32>, %n: tensor
   return
 }
 
+// One map, its heads signal heads, and an end of its rows.
+func.func @whole_of_one_map(%q: !q, %k: !k, %v: !v, %n: tensor<1xi64>) {
+  %init = tensor.empty() : !a1
+  %p = arith.constant dense<1> : tensor<1xi64>
+  %o = diffattn.attention ins(%q, %k, %v : !q, !k, !v) kv_len(%n : tensor<1xi64>) q_offset(%p : tensor<1xi64>)
+         outs(%init : !a1) {scale = 1.0 : f32, is_causal, out_scale = 2.0 : f32} -> !a1
+  call @print(%o) : (!a1) -> ()
+  return
+}
+
+func.func @split_of_one_map(%q: !q, %k: !k, %v: !v, %n: tensor<1xi64>) {
+  %init = tensor.empty() : !a1
+  %p = arith.constant dense<1> : tensor<1xi64>
+  %c1 = arith.constant 1 : index
+  %ka = tensor.extract_slice %k[0, 0, 0, 0] [1, 1, 1, 1] [1, 1, 1, 1] : !k to tensor<1x1x1x1xf32>
+  %va = tensor.extract_slice %v[0, 0, 0, 0] [1, 2, 1, 2] [1, 1, 1, 1] : !v to tensor<1x2x1x2xf32>
+  %kb = tensor.extract_slice %k[0, 0, 1, 0] [1, 1, 3, 1] [1, 1, 1, 1] : !k to tensor<1x1x3x1xf32>
+  %vb = tensor.extract_slice %v[0, 0, 1, 0] [1, 2, 3, 2] [1, 1, 1, 1] : !v to tensor<1x2x3x2xf32>
+  %max = arith.constant dense<0xFF800000> : !m1
+  %sum = arith.constant dense<0.0> : !m1
+  %acc = arith.constant dense<0.0> : !a1
+  %a:3 = diffattn.online_attention ins(%q, %ka, %va : !q, tensor<1x1x1x1xf32>, tensor<1x2x1x2xf32>)
+           kv_len(%n : tensor<1xi64>) q_offset(%p : tensor<1xi64>)
+           outs(%max, %sum, %acc : !m1, !m1, !a1) {scale = 1.0 : f32, is_causal} -> !m1, !m1, !a1
+  %b:3 = diffattn.online_attention ins(%q, %kb, %vb : !q, tensor<1x1x3x1xf32>, tensor<1x2x3x2xf32>)
+           kv_len(%n : tensor<1xi64>) q_offset(%p : tensor<1xi64>) k_offset(%c1)
+           outs(%max, %sum, %acc : !m1, !m1, !a1) {scale = 1.0 : f32, is_causal} -> !m1, !m1, !a1
+  %m:3 = diffattn.merge ins(%a#0, %a#1, %a#2 : !m1, !m1, !a1)
+           outs(%b#0, %b#1, %b#2 : !m1, !m1, !a1) -> !m1, !m1, !a1
+  %o = diffattn.finalize ins(%m#1, %m#2 : !m1, !a1) outs(%init : !a1) {out_scale = 2.0 : f32} -> !a1
+  call @print(%o) : (!a1) -> ()
+  return
+}
+
 func.func @main() {
   %q1 = arith.constant dense<[[[[200.0], [-200.0], [0.0]], [[-200.0], [200.0], [200.0]]]]> : !q
   %q2 = arith.constant dense<[[[[0.0], [200.0], [-200.0]]]]> : !n
@@ -121,5 +155,24 @@ func.func @main() {
   // CHECK-NEXT: [0,   0]
   call @split(%q1, %q2, %k, %v, %l, %none)
       : (!q, !n, !k, !v, tensor<1xf32>, tensor<1xi64>) -> ()
+  // One map picks keys 1, 0 and all three of head 0, and 0, 2 and 2 of head 1; twice their values.
+  // CHECK:      [12,   16],
+  // CHECK-NEXT: [4,   8],
+  // CHECK-NEXT: [12,   8.66667]
+  // CHECK:      [2,   4],
+  // CHECK-NEXT: [10,   12],
+  // CHECK-NEXT: [10,   12]
+  call @whole_of_one_map(%q1, %k, %v, %n) : (!q, !k, !v, tensor<1xi64>) -> ()
+  // CHECK:      [12,   16],
+  // CHECK-NEXT: [4,   8],
+  // CHECK-NEXT: [12,   8.66667]
+  // CHECK:      [2,   4],
+  // CHECK-NEXT: [10,   12],
+  // CHECK-NEXT: [10,   12]
+  call @split_of_one_map(%q1, %k, %v, %n) : (!q, !k, !v, tensor<1xi64>) -> ()
+  // CHECK:      [0,   0],
+  // CHECK-NEXT: [0,   0],
+  // CHECK-NEXT: [0,   0]
+  call @split_of_one_map(%q1, %k, %v, %none) : (!q, !k, !v, tensor<1xi64>) -> ()
   return
 }

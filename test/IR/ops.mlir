@@ -13,6 +13,23 @@ func.func @v1(%q: tensor<1x8x512x64xf32>, %v: tensor<1x8x512x128xf32>, %l: tenso
   return %o : tensor<1x8x512x128xf32>
 }
 
+// One map, as attention and as states, which are three.
+// CHECK-LABEL: func.func @one_map
+// CHECK:       diffattn.attention ins(%{{.+}}, %{{.+}}, %{{.+}} : tensor<1x8x512x64xf32>, tensor<1x8x512x64xf32>, tensor<1x8x512x128xf32>) outs(
+// CHECK:       diffattn.online_attention ins(%{{.+}}, %{{.+}}, %{{.+}} : tensor<1x8x512x64xf32>, tensor<1x8x512x64xf32>, tensor<1x8x512x128xf32>) outs(
+// CHECK:       diffattn.finalize ins(%{{.+}}#1, %{{.+}}#2 : tensor<1x8x512xf32>, tensor<1x8x512x128xf32>) outs(
+func.func @one_map(%q: tensor<1x8x512x64xf32>, %v: tensor<1x8x512x128xf32>, %m: tensor<1x8x512xf32>, %a: tensor<1x8x512x128xf32>)
+    -> (tensor<1x8x512x128xf32>, tensor<1x8x512x128xf32>) {
+  %0 = diffattn.attention ins(%q, %q, %v : tensor<1x8x512x64xf32>, tensor<1x8x512x64xf32>, tensor<1x8x512x128xf32>)
+         outs(%a : tensor<1x8x512x128xf32>) {scale = 0.125 : f32, is_causal} -> tensor<1x8x512x128xf32>
+  %s:3 = diffattn.online_attention ins(%q, %q, %v : tensor<1x8x512x64xf32>, tensor<1x8x512x64xf32>, tensor<1x8x512x128xf32>)
+           outs(%m, %m, %a : tensor<1x8x512xf32>, tensor<1x8x512xf32>, tensor<1x8x512x128xf32>) {scale = 0.125 : f32}
+           -> tensor<1x8x512xf32>, tensor<1x8x512xf32>, tensor<1x8x512x128xf32>
+  %1 = diffattn.finalize ins(%s#1, %s#2 : tensor<1x8x512xf32>, tensor<1x8x512x128xf32>)
+         outs(%a : tensor<1x8x512x128xf32>) {norm = #diffattn.norm<rms>} -> tensor<1x8x512x128xf32>
+  return %0, %1 : tensor<1x8x512x128xf32>, tensor<1x8x512x128xf32>
+}
+
 // A result in f32 beside 16-bit operands is not rounded.
 // CHECK-LABEL: func.func @f32_result
 // CHECK:       diffattn.attention {{.*}} -> tensor<1x8x512x128xf32>

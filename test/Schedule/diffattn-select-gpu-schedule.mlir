@@ -196,3 +196,12 @@ func.func @saved(%q: !f, %l: memref<f32>, %o: !f, %x: !f) {
     {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
   return
 }
+
+// No kernel is of one map.
+// CHECK-LABEL: func.func @one_map
+// CHECK-NOT: schedules
+// NEW: Reason="no kernel of GPUs computes one map", Summary="attention has no GPU kernel"
+func.func @one_map(%q: !f, %o: !f) {
+  diffattn.attention ins(%q, %q, %q : !f, !f, !f) outs(%o : !f) {scale = 0.125 : f32}
+  return
+}

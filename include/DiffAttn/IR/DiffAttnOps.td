@@ -43,8 +43,9 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }] # visibleKeys # [{
     A row that sees no key has a map of zeros.
 
-    q2, k2 and lambda are given together. Without them there is one map, and no
-    subtraction; no lowering computes that yet, so the verifier asks for them.
+    q2, k2 and lambda are given together. Without them there is one map, which is
+    softmax attention: `X = sum_j A1[j] * v[s/(Hs/Hv),j]`. Its heads are signal heads,
+    and a bias is by signal head. lambda_act and integral are of two maps.
 
     With `integral` (DINT, arXiv 2501.17486) each row also takes what the rows of
     map 1 see on average, so that its weights sum to 1:
@@ -108,7 +109,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }];
   let builders = [
     /// The common form: no bias, norm or gate, every layout bhtd. On tensors the
-    /// result has the type of `init`, on memrefs there is none.
+    /// result has the type of `init`, on memrefs there is none. Of one map q2, k2
+    /// and lambda are null.
     OpBuilder<(ins "Value":$q1, "Value":$k1, "Value":$q2, "Value":$k2, "Value":$v,
                    "Value":$lambda, "Value":$init, "float":$scale,
                    CArg<"bool", "false">:$isCausal)>];

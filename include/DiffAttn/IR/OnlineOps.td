@@ -23,7 +23,7 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     DeclareOpInterfaceMethods<PartialReductionOpInterface,
       ["generateInitialTensorForPartialReduction", "tileToPartialReduction",
        "mergeReductions", "getPartialResultTilePosition"]>]> {
-  let summary = "both maps of attention over a range of keys, as running states";
+  let summary = "the maps of attention over a range of keys, as running states";
   let description = [{
     Adds a range of keys to the state of each map. With the scores `S` of the map
     as `diffattn.attention` defines them, restricted to these keys, the state
@@ -59,7 +59,8 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     States: max1 and sum1 `[B,Hs,Tq]`, acc1 `[B,Hs,Tq,dv]`, max2 and sum2
     `[B,Hn,Tq]`, acc2 `[B,Hn,Tq,dv]` if the value heads divide the noise heads,
     else `[B,Hs,Tq,dv]`, since signal heads of one noise head then read different
-    values.
+    values. Without q2 and k2 there is one map, and of the states the first three. A
+    schedule is of both.
 
     Example:
 
@@ -86,13 +87,13 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     `outs` `(` $states `:` type($states) `)` attr-dict (`->` type($results)^)?
   }];
   let builders = [
-    /// The keys of `op` added to six states, or ranges of them, each with states
-    /// of its own.
+    /// The keys of `op` added to three states of each map, or ranges of them, each
+    /// with states of its own.
     OpBuilder<(ins "AttentionOp":$op, "Value":$qOffset, "ValueRange":$states,
       CArg<"std::optional<int64_t>", "{}">:$kvSplitSize)>];
   let extraClassDeclaration = [{
     MutableOperandRange getDpsInitsMutable() { return getStatesMutable(); }
-    /// The states, three for each map.
+    /// The states, three for each map: those of map 2 only where there is one.
     Value getMax1() { return getStates()[0]; }
     Value getSum1() { return getStates()[1]; }
     Value getAcc1() { return getStates()[2]; }
@@ -174,7 +175,8 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     Y = out_scale * norm_weight * X / rms(X) * sigmoid(gate)
     ```
 
-    The result, of any float type and in `o_layout`, is rounded once.
+    The result, of any float type and in `o_layout`, is rounded once. sum2, acc2 and
+    lambda are given together; without them there is one map, and nothing is subtracted.
 
     Example:
 
@@ -186,28 +188,32 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     ```
   }];
   let arguments = !con((ins
-    DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1, DiffAttn_F32Data:$sum2,
-    DiffAttn_F32Data:$acc2, DiffAttn_F32Data:$lambda, Optional<DiffAttn_Data>:$norm_weight,
+    DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1, Optional<DiffAttn_F32Data>:$sum2,
+    Optional<DiffAttn_F32Data>:$acc2, Optional<DiffAttn_F32Data>:$lambda,
+    Optional<DiffAttn_Data>:$norm_weight,
     Optional<DiffAttn_Data>:$gate, DiffAttn_Data:$init), DiffAttn_EpilogueAttributes.arguments,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout));
   let results = (outs Optional<AnyRankedTensor>:$result);
   let assemblyFormat = [{
-    `ins` `(` $sum1 `,` $acc1 `,` $sum2 `,` $acc2 `:` type($sum1) `,` type($acc1) `,` type($sum2)
-      `,` type($acc2) `)`
-    `lambda` `(` $lambda `:` type($lambda) `)`
+    `ins` `(` $sum1 `,` $acc1 (`,` $sum2^ `,` $acc2)? `:` type($sum1) `,` type($acc1)
+      (`,` type($sum2)^ `,` type($acc2))? `)`
+    (`lambda` `(` $lambda^ `:` type($lambda) `)`)?
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
     `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
   }];
   let builders = [
-    /// The end of `op` from six states.
+    /// The end of `op` from three states of each map.
     OpBuilder<(ins "AttentionOp":$op, "ValueRange":$states)>];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
     ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
     int64_t getSignalHeads() { return getShaped(getSum1()).getDimSize(1); }
-    int64_t getNoiseHeads() { return getShaped(getSum2()).getDimSize(1); }
+    bool hasSecondMap() { return static_cast<bool>(getSum2()); }
+    int64_t getNoiseHeads() {
+      return hasSecondMap() ? getShaped(getSum2()).getDimSize(1) : getSignalHeads();
+    }
     int64_t getValueDim() { return getShaped(getAcc1()).getDimSize(3); }
   }];
 }

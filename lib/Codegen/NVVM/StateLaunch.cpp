@@ -106,8 +106,9 @@ static MergeOp findMerge(FinalizeOp op, Value sum, Value acc) {
 }
 
 FailureOr<MergedEnd> mlir::diffattn::findMerges(FinalizeOp op) {
-  MergedEnd ops{findMerge(op, op.getSum1(), op.getAcc1()),
-                findMerge(op, op.getSum2(), op.getAcc2()), op};
+  MergedEnd ops{findMerge(op, op.getSum1(), op.getAcc1()), {}, op};
+  if (op.hasSecondMap())
+    ops.merge2 = findMerge(op, op.getSum2(), op.getAcc2());
   if (!ops.merge1 || !ops.merge2)
     return op.emitOpError()
            << "expected states of two merges over ranges of keys, in buffers "

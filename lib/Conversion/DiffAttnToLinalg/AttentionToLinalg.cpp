@@ -21,6 +21,34 @@ static constexpr int64_t b = 0, s = 1, i = 2, j = 3, c = 4;
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
 
+/// P = A1, over the weights of the map.
+static Value normalizeMap(StructuredBuilder &sb, const SoftmaxMap &map) {
+  return sb.generic({{map.sum, {b, s, i}}}, map.weights, {b, s, i, j},
+                    {par, par, par, par},
+                    [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                      return normalized(ib, args[1], args[0]);
+                    });
+}
+
+/// P = A1 - lambda * A2, over the weights of map 1. `group`: the noise head.
+static Value subtractMaps(StructuredBuilder &sb, AttentionOp op,
+                          const SoftmaxMap &map1, const SoftmaxMap &map2,
+                          const Axis &group, OpFoldResult signal) {
+  const bool isSigmoid = getEpilogueRules(op).lambdaSigmoid;
+  return sb.generic({{map1.sum, {b, s, i}},
+                     {map2.weights, {b, group, i, j}},
+                     {map2.sum, {b, group, i}},
+                     lambdaInput(sb, op.getLambda(), signal)},
+                    map1.weights, {b, s, i, j}, {par, par, par, par},
+                    [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                      Value a1 = normalized(ib, args[4], args[0]),
+                            a2 = normalized(ib, args[1], args[2]);
+                      Value lambda = activated(ib, args[3], isSigmoid);
+                      return arith::SubFOp::create(
+                          ib, a1, arith::MulFOp::create(ib, lambda, a2));
+                    });
+}
+
 SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
                                                 AttentionOp op) {
   StructuredBuilder sb(builder, op.getLoc(),
@@ -28,36 +56,30 @@ SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
   auto heads = [&](Value value, Layout layout) {
     return sb.size(value, AttentionOp::headAxis(layout));
   };
+  const bool hasSecond = op.hasSecondMap();
   OpFoldResult signal = heads(op.getQ1(), op.getQLayout());
-  OpFoldResult noise = heads(op.getQ2(), op.getQLayout());
+  OpFoldResult noise = hasSecond ? heads(op.getQ2(), op.getQLayout()) : signal;
   OpFoldResult perNoise = sb.ratio(signal, noise);
   OpFoldResult perKey1 = sb.ratio(signal, heads(op.getK1(), op.getKLayout()));
-  OpFoldResult perKey2 = sb.ratio(noise, heads(op.getK2(), op.getKLayout()));
+  OpFoldResult perKey2 =
+      hasSecond ? sb.ratio(noise, heads(op.getK2(), op.getKLayout()))
+                : OpFoldResult();
   OpFoldResult perValue = sb.ratio(signal, heads(op.getV(), op.getVLayout()));
   ScoreInputs inputs = getScoreInputs(op);
   EpilogueRules epilogue = getEpilogueRules(op);
 
-  SoftmaxMap map1 = buildSoftmax(
-      sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise}, inputs);
-  SoftmaxMap map2 = buildSoftmax(
-      sb, {op.getQ2(), op.getK2(), noise, perKey2, builder.getIndexAttr(1)},
-      inputs);
-
-  // P = A1 - lambda * A2, over the weights of map 1.
-  Axis g(s, perNoise);
-  Value p = sb.generic({{map1.sum, {b, s, i}},
-                        {map2.weights, {b, g, i, j}},
-                        {map2.sum, {b, g, i}},
-                        lambdaInput(sb, op.getLambda(), signal)},
-                       map1.weights, {b, s, i, j}, {par, par, par, par},
-                       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-                         Value a1 = normalized(ib, args[4], args[0]),
-                               a2 = normalized(ib, args[1], args[2]);
-                         Value lambda =
-                             activated(ib, args[3], epilogue.lambdaSigmoid);
-                         return arith::SubFOp::create(
-                             ib, a1, arith::MulFOp::create(ib, lambda, a2));
-                       });
+  SmallVector<SoftmaxMap> maps = {buildSoftmax(
+      sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise}, inputs)};
+  const Axis group(s, perNoise);
+  Value p;
+  if (hasSecond) {
+    maps.push_back(buildSoftmax(
+        sb, {op.getQ2(), op.getK2(), noise, perKey2, builder.getIndexAttr(1)},
+        inputs));
+    p = subtractMaps(sb, op, maps[0], maps[1], group, signal);
+  } else {
+    p = normalizeMap(sb, maps[0]);
+  }
 
   // X = P * V over the keys that are seen: a NaN in a value that is not seen
   // must not reach the row, and 0 * NaN is NaN.
@@ -66,18 +88,23 @@ SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
                  sb.size(op.getQ1(), AttentionOp::lengthAxis(op.getQLayout())),
                  sb.size(op.getV(), 3)},
                 0.0f);
+  SmallVector<StructuredInput> factors = {{maps[0].scores, {b, s, i, j}}};
+  if (hasSecond)
+    factors.push_back({maps[1].scores, {b, group, i, j}});
+  factors.push_back({p, {b, s, i, j}});
+  factors.push_back(
+      {op.getV(), layoutAxes(op.getVLayout(), b, Axis(s, perValue), j, c)});
   x = sb.generic(
-      {{map1.scores, {b, s, i, j}},
-       {map2.scores, {b, g, i, j}},
-       {p, {b, s, i, j}},
-       {op.getV(), layoutAxes(op.getVLayout(), b, Axis(s, perValue), j, c)}},
-      x, {b, s, i, c}, {par, par, par, red, par},
-      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        Value hidden = arith::AndIOp::create(ib, isHidden(ib, args[0]),
-                                             isHidden(ib, args[1]));
-        Value product = arith::MulFOp::create(ib, args[2], widen(ib, args[3]));
-        Value sum = arith::AddFOp::create(ib, args[4], product);
-        return arith::SelectOp::create(ib, hidden, args[4], sum);
+      factors, x, {b, s, i, c}, {par, par, par, red, par},
+      [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        Value hidden = isHidden(ib, args[0]);
+        if (hasSecond)
+          hidden = arith::AndIOp::create(ib, hidden, isHidden(ib, args[1]));
+        Value weight = args[maps.size()], value = args[maps.size() + 1],
+              before = args.back();
+        Value product = arith::MulFOp::create(ib, weight, widen(ib, value));
+        Value sum = arith::AddFOp::create(ib, before, product);
+        return arith::SelectOp::create(ib, hidden, before, sum);
       });
 
   SmallVector<Value> results = {buildEpilogue(

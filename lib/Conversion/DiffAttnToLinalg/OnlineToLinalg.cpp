@@ -110,13 +110,17 @@ SmallVector<Value> diffattn::decomposeOnlineAttention(OpBuilder &builder,
                  count(signal / op.getKey1Heads()), count(signal / noise)},
                 inputs, op.getV(), op.getVLayout(),
                 {op.getMax1(), op.getSum1(), op.getAcc1()});
-  State map2 = buildStep(sb,
-                         {op.getQ2(), op.getK2(), count(noise),
-                          count(noise / op.getKey2Heads()), count(1)},
-                         inputs, op.getV(), op.getVLayout(),
-                         {op.getMax2(), op.getSum2(), op.getAcc2()});
+  SmallVector<Value> states = {map1.max, map1.sum, map1.acc};
+  if (op.hasSecondMap()) {
+    State map2 = buildStep(sb,
+                           {op.getQ2(), op.getK2(), count(noise),
+                            count(noise / op.getKey2Heads()), count(1)},
+                           inputs, op.getV(), op.getVLayout(),
+                           {op.getMax2(), op.getSum2(), op.getAcc2()});
+    states.append({map2.max, map2.sum, map2.acc});
+  }
   sb.freeTemporaries();
-  return {map1.max, map1.sum, map1.acc, map2.max, map2.sum, map2.acc};
+  return states;
 }
 
 /// a * exp(maxA - max) + init * exp(initMax - max), written over `init`.
@@ -153,18 +157,16 @@ SmallVector<Value> diffattn::decomposeMerge(OpBuilder &builder, MergeOp op) {
   return {max, sum, acc};
 }
 
-Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
-  StructuredBuilder sb(builder, op.getLoc(),
-                       /*onTensors=*/static_cast<bool>(op.getResult()));
+/// The rows of both states subtracted, in new storage of `sizes`.
+static Value subtractStates(StructuredBuilder &sb, FinalizeOp op,
+                            ArrayRef<OpFoldResult> sizes) {
+  OpBuilder &builder = sb.builder;
   int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
-  EpilogueRules epilogue = getEpilogueRules(op);
+  const bool isSigmoid = getEpilogueRules(op).lambdaSigmoid;
   const SmallVector<Axis> all = {b, h, i, 3};
   Axis group(h, builder.getIndexAttr(signal / noise));
   Axis acc2Head(h, builder.getIndexAttr(signal / headsOf(op.getAcc2())));
-  SmallVector<OpFoldResult> sizes = {
-      sb.size(op.getAcc1(), 0), builder.getIndexAttr(signal),
-      sb.size(op.getAcc1(), 2), sb.size(op.getAcc1(), 3)};
-  Value x = sb.generic(
+  return sb.generic(
       {{op.getAcc1(), all},
        {op.getSum1(), {b, h, i}},
        {op.getAcc2(), {b, acc2Head, i, 3}},
@@ -172,7 +174,7 @@ Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
        lambdaInput(sb, op.getLambda(), builder.getIndexAttr(signal))},
       sb.empty(sizes), all, {par, par, par, par},
       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        Value lambda = activated(ib, args[4], epilogue.lambdaSigmoid);
+        Value lambda = activated(ib, args[4], isSigmoid);
         Value x1 = normalized(ib, args[0], args[1]);
         Value x2 = normalized(ib, args[2], args[3]);
         Value x = arith::SubFOp::create(ib, x1,
@@ -180,6 +182,24 @@ Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
         // Without keys 0, whatever lambda is.
         return zeroWithoutKeys(ib, args[1], args[3], x);
       });
+}
+
+Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
+  StructuredBuilder sb(builder, op.getLoc(),
+                       /*onTensors=*/static_cast<bool>(op.getResult()));
+  EpilogueRules epilogue = getEpilogueRules(op);
+  SmallVector<OpFoldResult> sizes = {
+      sb.size(op.getAcc1(), 0), builder.getIndexAttr(op.getSignalHeads()),
+      sb.size(op.getAcc1(), 2), sb.size(op.getAcc1(), 3)};
+  const SmallVector<Axis> all = {b, h, i, 3};
+  Value x =
+      op.hasSecondMap()
+          ? subtractStates(sb, op, sizes)
+          : sb.generic({{op.getAcc1(), all}, {op.getSum1(), {b, h, i}}},
+                       sb.empty(sizes), all, {par, par, par, par},
+                       [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                         return normalized(ib, args[0], args[1]);
+                       });
   Value result = buildEpilogue(
       sb, x, op.getInit(),
       {epilogue, op.getNormWeight(), op.getGate(), op.getOLayout()});

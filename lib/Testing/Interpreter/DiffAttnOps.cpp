@@ -204,9 +204,10 @@ static bool runAttention(Machine &m, const Inst &inst) {
         got != ArrayRef<int64_t>(axes))
       return m.fail(inst, "expected outs of shape " + describeShape(axes) +
                               ", but got " + describeShape(got));
-  // The scores of two maps, and P V.
+  // The scores of each map, and P V.
+  const int64_t maps = a.hasSecondMap() ? 2 : 1;
   const __int128 steps = __int128(shape[0]) * shape[1] * shape[2] * keysOf(a) *
-                         (2 * a.q1.sizes[3] + 2 * shape[3]);
+                         maps * (a.q1.sizes[3] + shape[3]);
   if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
                inst.op))
     return false;

@@ -131,8 +131,10 @@ static bool runOnline(Machine &m, const Inst &inst) {
   if (inst.a >= 0)
     step.masks.keyOffset = m.scalars[inst.a].i;
   const int64_t batch = step.q1.sizes[0], hs = step.q1.sizes[1],
-                hn = step.q2.sizes[1], tq = step.q1.sizes[2],
-                hv = step.v.sizes[1], dv = step.v.sizes[3];
+                tq = step.q1.sizes[2], hv = step.v.sizes[1],
+                dv = step.v.sizes[3];
+  const bool hasSecond = op.hasSecondMap();
+  const int64_t hn = hasSecond ? step.q2.sizes[1] : hs;
   const __int128 steps = __int128(batch) * hs * tq * step.k1.sizes[2] * 2 *
                          (step.q1.sizes[3] + dv);
   Updated to;
@@ -143,7 +145,8 @@ static bool runOnline(Machine &m, const Inst &inst) {
   const int64_t keys = step.k1.sizes[2];
   const std::optional<int64_t> splitSize = op.getKvSplitSize();
   const int64_t ranges = splitSize ? to.arrays[0].getShape()[0] : 1;
-  const int64_t heads2 = to.arrays[5].getShape()[splitSize ? 2 : 1];
+  const int64_t heads2 =
+      hasSecond ? to.arrays[5].getShape()[splitSize ? 2 : 1] : 0;
   if (splitSize)
     clearStates(to.arrays);
   // A batch of each range in turn.
@@ -163,7 +166,7 @@ static bool runOnline(Machine &m, const Inst &inst) {
                  to.arrays[2].begin() + row(hs, s) * dv, s / (hs / hv));
       // Of each noise head one state, and an accumulator or one for each of its
       // signal heads.
-      for (int64_t g = 0; g < hn; ++g) {
+      for (int64_t g = 0; hasSecond && g < hn; ++g) {
         double &max = to.arrays[3].begin()[row(hn, g)].f;
         double &sum = to.arrays[4].begin()[row(hn, g)].f;
         const double maxBefore = max, sumBefore = sum;
@@ -245,8 +248,9 @@ static bool runFinalize(Machine &m, const Inst &inst) {
              sum2 = viewOf(given[2]), acc2 = viewOf(given[3]),
              lambda = viewOf(given[4]),
              gate = viewOf(given[6], op.getOLayout());
+  const bool hasSecond = op.hasSecondMap();
   const int64_t batch = acc1.sizes[0], hs = acc1.sizes[1], rows = acc1.sizes[2],
-                width = acc1.sizes[3], hn = sum2.sizes[1];
+                width = acc1.sizes[3], hn = hasSecond ? sum2.sizes[1] : hs;
   Updated to;
   if (!m.count(given[1].getNumElements() * 8, inst.op) || !to.begin(m, inst))
     return false;
@@ -255,20 +259,27 @@ static bool runFinalize(Machine &m, const Inst &inst) {
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t s = 0; s < hs; ++s)
       for (int64_t i = 0; i < rows; ++i) {
-        const int64_t g = s / (hs / hn), h2 = s / (hs / acc2.sizes[1]);
-        double factor = lambda.rank() == 0 ? lambda.at({})
-                        : lambda.rank() == 1
-                            ? lambda.at({s})
-                            : lambda.at({b, i, lambda.sizes[2] == hs ? s : g});
-        if (op.getLambdaAct() == diffattn::Activation::Sigmoid)
-          factor = sigmoid(factor);
-        const double total1 = sum1.at({b, s, i}), total2 = sum2.at({b, g, i});
-        double squares = 0;
-        for (int64_t c = 0; c < width; ++c) {
-          x[c] = (total1 == 0 ? 0 : acc1.at({b, s, i, c}) / total1) -
-                 factor * (total2 == 0 ? 0 : acc2.at({b, h2, i, c}) / total2);
-          squares += x[c] * x[c];
+        const int64_t g = s / (hs / hn);
+        const double total1 = sum1.at({b, s, i});
+        for (int64_t c = 0; c < width; ++c)
+          x[c] = total1 == 0 ? 0 : acc1.at({b, s, i, c}) / total1;
+        if (hasSecond) {
+          const int64_t h2 = s / (hs / acc2.sizes[1]);
+          double factor =
+              lambda.rank() == 0 ? lambda.at({})
+              : lambda.rank() == 1
+                  ? lambda.at({s})
+                  : lambda.at({b, i, lambda.sizes[2] == hs ? s : g});
+          if (op.getLambdaAct() == diffattn::Activation::Sigmoid)
+            factor = sigmoid(factor);
+          const double total2 = sum2.at({b, g, i});
+          for (int64_t c = 0; c < width; ++c)
+            x[c] -=
+                factor * (total2 == 0 ? 0 : acc2.at({b, h2, i, c}) / total2);
         }
+        double squares = 0;
+        for (double element : x)
+          squares += element * element;
         const double mean = squares / static_cast<double>(width),
                      eps = op.getNormEps().convertToFloat();
         const double root = op.getNorm() != diffattn::Norm::RMS ? 1.0

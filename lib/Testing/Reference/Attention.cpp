@@ -32,15 +32,14 @@ std::string mlir::diffattn::reference::check(const AttentionArguments &a) {
     if (!holds && error.empty())
       error = "expected " + expected + ", but got " + got;
   };
-  for (const View *view : {&a.q1, &a.k1, &a.q2, &a.k2, &a.v})
+  for (const View *view : operandsOfMaps(a))
     require(view->rank() == 4, "q1, k1, q2, k2 and v of rank 4",
             shapeOf(*view));
   if (!error.empty())
     return error;
   int64_t batch = a.q1.sizes[0], hs = a.q1.sizes[1], tq = a.q1.sizes[2],
           d = a.q1.sizes[3];
-  int64_t hn = a.q2.sizes[1], hk1 = a.k1.sizes[1], hk2 = a.k2.sizes[1],
-          hv = a.v.sizes[1];
+  int64_t hn = a.noiseHeads(), hk1 = a.k1.sizes[1], hv = a.v.sizes[1];
   int64_t tk = a.k1.sizes[2], dv = a.v.sizes[3];
   auto shape = [&](const char *name, const View &view,
                    std::vector<int64_t> sizes) {
@@ -49,9 +48,11 @@ std::string mlir::diffattn::reference::check(const AttentionArguments &a) {
             std::string(name) + " of shape " + shapeOf(expected),
             shapeOf(view));
   };
-  shape("q2", a.q2, {batch, hn, tq, d});
+  if (a.hasSecondMap()) {
+    shape("q2", a.q2, {batch, hn, tq, d});
+    shape("k2", a.k2, {batch, a.k2.sizes[1], tk, d});
+  }
   shape("k1", a.k1, {batch, hk1, tk, d});
-  shape("k2", a.k2, {batch, hk2, tk, d});
   shape("v", a.v, {batch, hv, tk, dv});
   auto divides = [&](const char *name, int64_t part, const char *wholeName,
                      int64_t whole) {
@@ -62,9 +63,13 @@ std::string mlir::diffattn::reference::check(const AttentionArguments &a) {
   };
   divides("q2", hn, "q1", hs);
   divides("k1", hk1, "q1", hs);
-  divides("k2", hk2, "q2", hn);
+  if (a.hasSecondMap())
+    divides("k2", a.k2.sizes[1], "q2", hn);
   divides("v", hv, "q1", hs);
-  if (a.lambda.rank() == 1)
+  if (!a.hasSecondMap())
+    require(!a.lambda && !a.lambdaSigmoid && !a.integral,
+            "neither lambda nor integral with one map", "one");
+  else if (a.lambda.rank() == 1)
     shape("lambda", a.lambda, {hs});
   else if (a.lambda.rank() == 3)
     shape("lambda", a.lambda, {batch, tq, a.lambda.sizes[2] == hs ? hs : hn});
@@ -213,8 +218,8 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
   if (hasTables(a))
     return attentionWithTables(a);
   int64_t batch = a.q1.sizes[0], hs = a.q1.sizes[1], tq = a.q1.sizes[2];
-  int64_t hn = a.q2.sizes[1], tk = a.k1.sizes[2], dv = a.v.sizes[3];
-  int64_t perKey1 = hs / a.k1.sizes[1], perKey2 = hn / a.k2.sizes[1];
+  int64_t hn = a.noiseHeads(), tk = a.k1.sizes[2], dv = a.v.sizes[3];
+  int64_t perKey1 = hs / a.k1.sizes[1];
   int64_t perNoise = hs / hn, perValue = hs / a.v.sizes[1];
   AttentionResult result;
   result.output.assign(batch * hs * tq * dv, 0.0);
@@ -239,11 +244,18 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
         result.largestBias.push_back(largestBias);
         MapRow map1 =
             mapRow(a, a.q1, a.k1, b, s, s / perKey1, i, visible, bias);
-        MapRow map2 =
-            mapRow(a, a.q2, a.k2, b, group, group / perKey2, i, visible, bias);
+        // Without a second map, one of zeros.
+        MapRow map2;
+        map2.weights.assign(tk, 0.0);
+        double lambda = 0.0;
+        if (a.hasSecondMap()) {
+          const int64_t perKey2 = hn / a.k2.sizes[1];
+          map2 = mapRow(a, a.q2, a.k2, b, group, group / perKey2, i, visible,
+                        bias);
+          lambda = lambdaAt(a, b, s, group, i);
+        }
         result.scoreMagnitude = std::max(
             {result.scoreMagnitude, map1.scoreMagnitude, map2.scoreMagnitude});
-        double lambda = lambdaAt(a, b, s, group, i);
         const int64_t row = ((b * hs + s) * tq + i) * dv;
         double *x = &result.output[row], *magnitude = &result.magnitude[row],
                *flat = &result.flatMagnitude[row];

@@ -15,6 +15,13 @@ double mlir::diffattn::reference::sigmoid(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
 
+std::vector<const View *>
+mlir::diffattn::reference::operandsOfMaps(const AttentionArguments &a) {
+  if (a.q2 || a.k2)
+    return {&a.q1, &a.k1, &a.q2, &a.k2, &a.v};
+  return {&a.q1, &a.k1, &a.v};
+}
+
 void mlir::diffattn::reference::readRow(const View &view, int64_t b,
                                         int64_t head, int64_t i,
                                         std::vector<double> &row) {

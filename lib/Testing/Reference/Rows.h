@@ -33,6 +33,9 @@ MapRow mapRow(const AttentionArguments &arguments, const View &q, const View &k,
               const std::vector<bool> &visible,
               const std::vector<double> &bias);
 
+/// q1, k1, q2, k2 and v as far as they are there.
+std::vector<const View *> operandsOfMaps(const AttentionArguments &arguments);
+
 /// The elements of the last axis at [b, head, i].
 void readRow(const View &view, int64_t b, int64_t head, int64_t i,
              std::vector<double> &row);

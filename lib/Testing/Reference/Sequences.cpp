@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Sequences.h"
 
+#include "Rows.h"
+
 #include <algorithm>
 
 using namespace mlir::diffattn::reference;
@@ -62,9 +64,10 @@ static std::string checkPages(const AttentionArguments &a, int64_t sequences) {
     return expected("at least one page", pages);
   if (rows < 1)
     return expected("at least one key in a page", rows);
-  if (a.k2.sizes[0] != pages || a.v.sizes[0] != pages)
-    return expected("k2 and v of " + std::to_string(pages) + " pages",
-                    a.k2.sizes[0] != pages ? a.k2.sizes[0] : a.v.sizes[0]);
+  if (a.hasSecondMap() && a.k2.sizes[0] != pages)
+    return expected("k2 of " + std::to_string(pages) + " pages", a.k2.sizes[0]);
+  if (a.v.sizes[0] != pages)
+    return expected("v of " + std::to_string(pages) + " pages", a.v.sizes[0]);
   for (int64_t b = 0; b < sequences; ++b)
     for (int64_t m = 0; m * rows < pagedKeys(a, b); ++m) {
       const int64_t page = a.blockTable.integerAt({b, m});
@@ -84,7 +87,7 @@ static AttentionArguments withoutTables(AttentionArguments a) {
 
 std::string
 mlir::diffattn::reference::checkWithTables(const AttentionArguments &a) {
-  for (const View *view : {&a.q1, &a.k1, &a.q2, &a.k2, &a.v})
+  for (const View *view : operandsOfMaps(a))
     if (view->rank() != 4)
       return "expected q1, k1, q2, k2 and v of rank 4";
   if (a.bias.rank() || a.qSegments.rank() || a.kvSegments.rank() || a.integral)
@@ -119,7 +122,8 @@ mlir::diffattn::reference::checkWithTables(const AttentionArguments &a) {
       return wrong;
     // As many batches as queries have; lengths are checked.
     for (View *view : {&whole.k1, &whole.k2, &whole.v})
-      view->sizes[0] = whole.q1.sizes[0];
+      if (*view)
+        view->sizes[0] = whole.q1.sizes[0];
   }
   return check(whole);
 }
@@ -129,7 +133,10 @@ namespace {
 struct DenseRows {
   std::vector<double> data;
 
+  /// Nothing of pages that are absent.
   View copy(const AttentionArguments &a, const View &pages, int64_t b) {
+    if (!pages)
+      return View();
     const int64_t heads = pages.sizes[1], rows = pages.sizes[2],
                   width = pages.sizes[3],
                   capacity = a.blockTable.sizes[1] * rows;

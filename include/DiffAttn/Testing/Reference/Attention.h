@@ -55,7 +55,8 @@ struct View {
 };
 
 /// The operands and attributes of `diffattn.attention`. All views have the axes
-/// of layout `bhtd`; another layout is a matter of strides.
+/// of layout `bhtd`; another layout is a matter of strides. Of one map q2, k2
+/// and lambda are absent.
 struct AttentionArguments {
   View q1, k1, q2, k2,
       v; ///< [B,Hs,Tq,d] [B,Hk1,Tk,d] [B,Hn,Tq,d] [B,Hk2,Tk,d] [B,Hv,Tk,dv]
@@ -86,6 +87,11 @@ struct AttentionArguments {
   double normEps = 1e-5;
   bool epsOutside = false;
   double outScale = 1.0;
+
+  bool hasSecondMap() const { return static_cast<bool>(q2); }
+  int64_t noiseHeads() const {
+    return hasSecondMap() ? q2.sizes[1] : q1.sizes[1];
+  }
 };
 
 struct AttentionResult {
