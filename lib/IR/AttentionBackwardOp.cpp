@@ -111,14 +111,10 @@ static LogicalResult verifySaved(AttentionBackwardOp op, ShapeRules rules,
 }
 
 LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
-  // attention_backward_c26, before anything reads sizes of packed sequences
-  for (auto [name, value] :
-       {std::pair(StringRef("cu_seqlens_q"), op.getCuSeqlensQ()),
-        std::pair(StringRef("cu_seqlens_k"), op.getCuSeqlensK()),
-        std::pair(StringRef("block_table"), op.getBlockTable())})
-    if (value)
-      return rules.error() << "expected one sequence for each batch, without "
-                           << name << ", but got it";
+  // attention_backward_c26
+  if (op.getBlockTable())
+    return rules.error() << "expected no block_table, whose pages several "
+                            "sequences may share, but got one";
   // attention_backward_c27, before anything looks at a destination
   if (op.getGradients().empty())
     return rules.error() << "expected a destination, but got none";
@@ -136,6 +132,7 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
   MapInputs inputs{{"q1", op.getQ1()}, {"k1", op.getK1()}, {"q2", op.getQ2()},
                    {"k2", op.getK2()}, {"v", op.getV()},   op.getQLayout(),
                    op.getKLayout(),    op.getVLayout()};
+  inputs.isPacked = op.isPacked();
   // attention_backward_c2 to attention_backward_c20, attention_backward_c22,
   // attention_backward_c23
   if (failed(
@@ -150,7 +147,10 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
                             "the gradient of both, but got one";
   if (op.getSchedulesAttr() && failed(verifySchedules(op)))
     return failure();
-  return verifySaved(op, rules, inputs);
+  if (failed(verifySaved(op, rules, inputs)))
+    return failure();
+  // attention_backward_c35: as attention_c28 to attention_c30
+  return verifySequences(op, rules, inputs);
 }
 
 LogicalResult AttentionBackwardOp::verify() {

@@ -125,7 +125,6 @@ static LogicalResult verifySavedX(AttentionOp op, ShapeRules rules,
                             "it is the output then, but got one";
   // attention_c38
   const StringRef given = op.getIntegral() ? "integral"
-                          : op.isPacked()  ? "cu_seqlens_q"
                           : op.isPaged()   ? "block_table"
                                            : "";
   if (!given.empty())

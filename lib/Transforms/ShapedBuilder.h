@@ -16,12 +16,12 @@
 
 namespace mlir::diffattn {
 
-/// Reads the operands of an attention in either form.
+/// Reads the operands of an op in either form.
 struct ShapedBuilder : ImplicitLocOpBuilder {
   ShapedBuilder(Location loc, OpBuilder &builder, bool onTensors)
       : ImplicitLocOpBuilder(loc, builder), onTensors(onTensors) {}
-  ShapedBuilder(OpBuilder &builder, AttentionOp op)
-      : ShapedBuilder(op.getLoc(), builder, op.getResult() != nullptr) {}
+  ShapedBuilder(OpBuilder &builder, Operation *op)
+      : ShapedBuilder(op->getLoc(), builder, op->getNumResults() != 0) {}
 
   Value constant(int64_t number) {
     return arith::ConstantIndexOp::create(*this, number);

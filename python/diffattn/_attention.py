@@ -22,7 +22,7 @@ from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
-from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, KEYS, NAMES, OPERAND, OPERANDS, REQUIRED
+from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, NAMES, OPERAND, OPERANDS, REQUIRED
 from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, X, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
@@ -95,7 +95,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     stream          with arrays on a device: the CUDA stream to launch on, a number or an object with `cuda_stream`; by default
                     PyTorch's current one for its tensors, the device's default stream for others
     x               with norm or gate, on a CPU: where the output before these is written, as `out`; `attention_backward` takes it, and
-                    need not compute it again. Without cu_seqlens_q, block_table and integral
+                    need not compute it again. Without block_table and integral
 
     With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
     a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table are
@@ -191,41 +191,9 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
         _check_target(target)
         for name, gradient in gradients.items():
             as_array(gradient, f"gradient of {name}")[...] = 0
-    elif plan.has_tables:
-        _backward_by_sequence(found, k2 is None, dict(options, target=target, threads=threads))
     else:
         packed = plan.packed([found[slot][1] for slot in plan.slots])
         _executable(plan).call_packed(plan.entry, packed, len(plan.slots), 0, None, count)
-
-
-def _backward_by_sequence(found, shared: bool, options) -> None:
-    """The gradients of packed sequences, one after the other."""
-    arrays = {name: as_array(facts[2], name) for name, facts in zip(BACKWARD_NAMES, found) if facts is not _ABSENT}
-    bounds = arrays.pop("cu_seqlens_q"), arrays.pop("cu_seqlens_k")
-    if shared:
-        arrays["k2"] = None
-    # What all sequences share has a gradient that is a sum over them.
-    sums = {name: np.zeros(arrays[name].shape, np.float32) for name in ("d_lambda", "d_norm_weight") if name in arrays and arrays[name].ndim < 3}
-    for sequence, (queries, keys) in enumerate(zip(*(map(slice, bound[:-1], bound[1:]) for bound in bounds))):
-        rows = {name: _rows(name.removeprefix("d_"), array, sequence, queries, keys) for name, array in arrays.items()}
-        rows |= {name: np.empty_like(array) for name, array in sums.items()}
-        gradients = {OPERAND[name].argument: rows.pop(f"d_{name}") for name in DIFFERENTIABLE if f"d_{name}" in rows}
-        attention_backward(lam=rows.pop("lambda"), gradients=gradients, **rows, **options)
-        for name, array in sums.items():
-            array += gradients[OPERAND[name[2:]].argument]
-    for name, array in sums.items():
-        arrays[name][...] = array
-
-
-def _rows(name: str, array, sequence: int, queries: slice, keys: slice):
-    """What one sequence has of an array of packed ones."""
-    if array is None or array.ndim == 0 or name == "norm_weight":
-        return array
-    if name == "q_offset":
-        return array[sequence:sequence + 1]
-    if name == "lambda":
-        return array[:, queries] if array.ndim == 3 else array
-    return array[:, :, keys if name in KEYS else queries]
 
 
 def _wants_gradient(*values) -> bool:

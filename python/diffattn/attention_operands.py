@@ -55,7 +55,7 @@ OPERANDS = (
     Operand("cu_seqlens_k", "cu_seqlens_k"),
     Operand("block_table", "block_table"),
     Operand("init", "out", fixed=(1, -1)),
-    Operand("x", "x", fixed=(1, -1), with_tables=False),
+    Operand("x", "x", fixed=(1, -1)),
 )
 OPERAND = {operand.name: operand for operand in OPERANDS}
 NAMES = tuple(OPERAND)

@@ -106,10 +106,8 @@ class BackwardPlan(_Packed):
         #: Whether there is nothing that a gradient could come from, so that all are zero.
         self.is_empty = 0 in (sizes["Tk"], *given["d_out"].shape)
         self.batch, self.queries, self.keys = sizes["N"], sizes["Tq"], sizes["Tk"]
-        #: Packed sequences have plans of their own, one each.
-        self.has_tables = any(name in operands for name in TABLES)
-        if self.has_tables:
-            return
+        tables = tuple(name for name in TABLES if name in operands)
+        self.has_tables = bool(tables)
         given |= operands  # a mask has all its axes now
         if "d_bias" in given:
             given["d_bias"] = given["d_bias"].of_rank(4)
@@ -118,7 +116,7 @@ class BackwardPlan(_Packed):
             del given["k2"]
         self.slots = tuple(slot for slot, name in enumerate(BACKWARD_NAMES) if name in given)
         self.arrays = [given[BACKWARD_NAMES[slot]] for slot in self.slots]
-        types = tuple((name, memref(_operand(name).name, array)) for name, array in
+        types = tuple((name, memref(_operand(name).name, array, tables)) for name, array in
                       zip((BACKWARD_NAMES[slot] for slot in self.slots), self.arrays))
         #: What is compiled, and for what.
         self.module, self.target = backward_module(types, attributes_of(sizes["d"], options), shared), target
@@ -148,6 +146,8 @@ def _check_x(given, options, shape) -> None:
     """The output before norm and gate, which a call writes and that of its gradients reads."""
     if "gate" not in given and not any(option and option.startswith("norm = ") for option in options):
         raise UsageError("x: expected none without norm and gate, because it is the result then")
+    if "block_table" in given:
+        raise UsageError("x: expected none with block_table, because calls with pages have no gradients")
     _check_array(given["x"], "x", (given["q1"].dtype, F32), shape)
 
 

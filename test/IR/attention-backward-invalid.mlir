@@ -420,10 +420,10 @@ func.func @attention_backward_c25(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x1
 
 // -----
 
-func.func @attention_backward_c26(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %lambda: tensor<f32>, %cu_seqlens_q: tensor<3xi32>, %cu_seqlens_k: tensor<3xi32>, %d_v: tensor<2x2x6x32xf32>) {
-  // expected-error @below {{'diffattn.attention_backward' op expected one sequence for each batch, without cu_seqlens_q, but got it}}
+func.func @attention_backward_c26(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %lambda: tensor<f32>, %kv_len: tensor<2xi64>, %block_table: tensor<2x1xi32>, %d_v: tensor<2x2x6x32xf32>) {
+  // expected-error @below {{'diffattn.attention_backward' op expected no block_table, whose pages several sequences may share, but got one}}
   %r = diffattn.attention_backward ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
-         d_out(%d_out : tensor<2x4x8x32xf32>) lambda(%lambda : tensor<f32>) cu_seqlens_q(%cu_seqlens_q : tensor<3xi32>) cu_seqlens_k(%cu_seqlens_k : tensor<3xi32>)
+         d_out(%d_out : tensor<2x4x8x32xf32>) lambda(%lambda : tensor<f32>) kv_len(%kv_len : tensor<2xi64>) block_table(%block_table : tensor<2x1xi32>)
          outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {scale = 1.0 : f32}
          -> tensor<2x2x6x32xf32>
   return
@@ -431,10 +431,10 @@ func.func @attention_backward_c26(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x1
 
 // -----
 
-func.func @attention_backward_c26_pages(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %lambda: tensor<f32>, %kv_len: tensor<2xi64>, %block_table: tensor<2x1xi32>, %d_v: tensor<2x2x6x32xf32>) {
-  // expected-error @below {{'diffattn.attention_backward' op expected one sequence for each batch, without block_table, but got it}}
+func.func @attention_backward_c35(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %lambda: tensor<f32>, %cu_seqlens_q: tensor<3xi32>, %cu_seqlens_k: tensor<3xi32>, %d_v: tensor<2x2x6x32xf32>) {
+  // expected-error @below {{'diffattn.attention_backward' op expected one batch of q1, in which sequences follow one another, but got 2}}
   %r = diffattn.attention_backward ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
-         d_out(%d_out : tensor<2x4x8x32xf32>) lambda(%lambda : tensor<f32>) kv_len(%kv_len : tensor<2xi64>) block_table(%block_table : tensor<2x1xi32>)
+         d_out(%d_out : tensor<2x4x8x32xf32>) lambda(%lambda : tensor<f32>) cu_seqlens_q(%cu_seqlens_q : tensor<3xi32>) cu_seqlens_k(%cu_seqlens_k : tensor<3xi32>)
          outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {scale = 1.0 : f32}
          -> tensor<2x2x6x32xf32>
   return

@@ -144,16 +144,6 @@ func.func @attention_c38(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tenso
 
 // -----
 
-func.func @attention_c38_packed(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %c: tensor<3xi32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x8x16xf32>) {
-  // expected-error @below {{'diffattn.attention' op expected no x with cu_seqlens_q}}
-  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
-         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) cu_seqlens_q(%c : tensor<3xi32>) cu_seqlens_k(%c : tensor<3xi32>)
-         outs(%init : tensor<1x2x8x16xf32>) x(%x : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
-  return
-}
-
-// -----
-
 func.func @attention_c38_paged(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %n: tensor<1xi64>, %t: tensor<1x1xi32>, %init: tensor<1x2x8x16xf32>, %x: tensor<1x2x8x16xf32>) {
   // expected-error @below {{'diffattn.attention' op expected no x with block_table}}
   %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,

@@ -260,3 +260,84 @@ def test_what_is_not_finite_of_d_out_reaches_the_gradients(lengths, bad):
     # No other query's gradient has it.
     np.testing.assert_array_equal(np.delete(got["d_q1"], 1, 2), np.delete(clean["d_q1"], 1, 2))
     assert not np.isfinite(got["d_q1"][0, -1, 1]).any()
+
+
+class Packed:
+    """Sequences that follow one another, of which one is empty and one has no keys, with a norm, a gate and what comes before these."""
+
+    QUERIES, KEYS = [0, 2, 2, 5, 14], [0, 4, 6, 6, 17]
+
+    def __init__(self, element, lam):
+        rng, self.element, dtype = np.random.default_rng(8), element, TYPES[element]
+        make = lambda *shape: rng.standard_normal(shape).astype(dtype)
+        lam = {"number": (), "head": (4,), "token": (1, 14, 2)}[lam]
+        self.operands = {"q1": make(1, 4, 14, 8), "k1": make(1, 2, 17, 8), "q2": make(1, 2, 14, 8), "k2": make(1, 1, 17, 8), "v": make(1, 2, 17, 16),
+                         "d_out": make(1, 4, 14, 16), "lambda": np.float32(rng.standard_normal(lam)).reshape(lam), "norm_weight": make(16),
+                         "gate": make(1, 4, 14, 16), "q_offset": np.array([2, 0, 0, 1]), "cu_seqlens_q": np.array(self.QUERIES, np.int32),
+                         "cu_seqlens_k": np.array(self.KEYS)}
+        self.results = {name: np.full((1, 4, 14, 16), np.nan, dtype if name == "out" else np.float32) for name in ("out", "x")}
+        self.results |= {f"d_{name}": np.full(self.operands[name].shape, np.nan, self.operands[name].dtype) for name in GRADIENTS if name in self.operands}
+
+    def cut(self, sequence):
+        """The arrays of one sequence."""
+        queries, keys = (slice(*bounds[sequence:sequence + 2]) for bounds in (self.QUERIES, self.KEYS))
+        parts = {name: array for name, array in (self.operands | self.results).items() if not name.startswith("cu_")}
+        parts["q_offset"] = parts["q_offset"][sequence:sequence + 1]
+        for name, array in parts.items():
+            if array.ndim == 4:
+                parts[name] = array[:, :, keys if of(name) in ("k1", "k2", "v") else queries]
+            elif array.ndim == 3:
+                parts[name] = array[:, queries]
+        return parts
+
+    def text(self, arrays):
+        rows = {"q1", "k1", "q2", "k2", "v", "gate", "d_out", "out", "x"}
+        types = {name: "tensor<" + "".join(f"{'?' if axis == 2 and of(name) in rows else size}x" for axis, size in enumerate(array.shape))
+                 for name, array in arrays.items()}
+        for name, array in arrays.items():
+            sizes = "?x" if name in ("q_offset", "cu_seqlens_q", "cu_seqlens_k") else "1x?x2x" if array.ndim == 3 else types[name][7:]
+            types[name] = f"tensor<{sizes}{ {2: self.element, 4: 'f32', 8: 'i64'}[array.itemsize] if array.dtype != np.int32 else 'i32'}>"
+        given = lambda *names: " ".join(f"{name}(%{name} : {types[name]})" for name in names if name in types)
+        maps = ["q1", "k1", "q2", "k2", "v"]
+        ins = f"ins({', '.join('%' + name for name in maps)} : {', '.join(types[name] for name in maps)})"
+        rest = given("lambda", "norm_weight", "gate", "q_offset", "cu_seqlens_q", "cu_seqlens_k")
+        attributes = "{scale = 0.4 : f32, is_causal, norm = #diffattn.norm<rms>, out_scale = 0.75 : f32}"
+        gradients = [name for name in self.results if name.startswith("d_")]
+        returned = ", ".join(types[name] for name in self.results)
+        return (f"func.func @f({', '.join(f'%{name}: {kind}' for name, kind in types.items())}) -> ({returned}) {{\n"
+                f"  %r_out, %r_x = diffattn.attention {ins} {rest} outs(%out : {types['out']}) {given('x')} {attributes} -> {types['out']}, {types['x']}\n"
+                f"  {', '.join('%r_' + name for name in gradients)} = diffattn.attention_backward {ins} {given('d_out')} {rest} x(%r_x : {types['x']})\n"
+                f"    outs({given(*gradients)}) {attributes} -> {', '.join(types[name] for name in gradients)}\n"
+                f"  return {', '.join('%r_' + name for name in self.results)} : {returned}\n}}\n")
+
+
+@pytest.mark.parametrize("lam", ["number", "head", "token"])
+@pytest.mark.parametrize("element", ["f32", "bf16"])
+def test_packed_sequences(element, lam, build_dir):
+    """Against the oracle, decomposed and compiled; and each sequence has the bits of itself alone."""
+    packed = Packed(element, lam)
+    arrays = packed.operands | packed.results
+    text = packed.text(arrays)
+    got = runtime.Executable(text, cache=False).call("f", *arrays.values())
+    judgement = runtime.Executable(text, cache=False).judge(text, "f", list(arrays.values()), got)
+    assert judgement, judgement.lines
+    one_call = [("f", "exact", list(arrays.values()))]
+    expected, loops = (Interpreter(build_dir, module).calls(one_call)[0] for module in (text, decompose(build_dir, text)))
+    assert expected.kind == loops.kind == "ok", (expected, loops)
+    for name, a, b in zip(packed.results, expected.results, loops.results, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9 * np.abs(a).max(), err_msg=name)
+
+    results = dict(zip(packed.results, got))
+    for name, array in results.items():
+        packed.results[name] = array
+    sums, alone = {}, runtime.Executable(packed.text(packed.cut(3)), cache=False)
+    for sequence in range(4):
+        parts = packed.cut(sequence)
+        for (name, result), of_one in zip(((name, parts[name]) for name in packed.results), alone.call("f", *parts.values())):
+            if result.ndim < 3:
+                sums[name] = sums.get(name, 0) + of_one.astype(np.float64)
+            else:
+                np.testing.assert_array_equal(result.astype(np.float32), of_one.astype(np.float32), f"{name} of sequence {sequence}")
+    for name, array in sums.items():
+        # Each sequence's part of a gradient in bf16 is rounded here, and only their sum above.
+        np.testing.assert_allclose(results[name].astype(np.float64), array, rtol=0, atol=np.abs(array).max() * (1e-2 if element == "bf16" else 1e-6))

@@ -54,11 +54,13 @@ def UnpackSequencesPass : Pass<"diffattn-unpack-sequences"> {
     Rewrites `diffattn.attention` with `cu_seqlens_q` as a loop over the sequences,
     with attention on slices of one of them, which takes the schedule of its own
     sizes. So its bits are those of the sequence alone. Pages stay: each sequence
-    has its row of `block_table`. On tensors and on memrefs.
+    has its row of `block_table`. `diffattn.attention_backward` likewise: gradients
+    of what all sequences share are sums over them, in their order, in f32, and
+    rounded once. On tensors and on memrefs.
   }];
   let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
-                           "memref::MemRefDialect", "scf::SCFDialect",
-                           "tensor::TensorDialect"];
+                           "linalg::LinalgDialect", "memref::MemRefDialect",
+                           "scf::SCFDialect", "tensor::TensorDialect"];
 }
 
 def GatherPagesPass : Pass<"diffattn-gather-pages"> {

@@ -23,11 +23,11 @@ namespace mlir::diffattn {
 /// finalize.
 void populateAttentionToOnlinePatterns(RewritePatternSet &patterns);
 
-/// diffattn-unpack-sequences: attention on packed sequences as a loop over
-/// them; and attention on pages of keys and values, where `shouldGather` holds,
-/// as attention on copies of them.
+/// diffattn-unpack-sequences: attention on packed sequences, or its gradients,
+/// as a loop over them; and attention on pages of keys and values, where
+/// `shouldGather` holds, as attention on copies of them.
 void populateUnpackSequencesPatterns(
-    RewritePatternSet &patterns, std::function<bool(AttentionOp)> shouldUnpack);
+    RewritePatternSet &patterns, std::function<bool(Operation *)> shouldUnpack);
 void populateGatherPagesPatterns(RewritePatternSet &patterns,
                                  std::function<bool(AttentionOp)> shouldGather);
 

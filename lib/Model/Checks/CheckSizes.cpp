@@ -197,7 +197,7 @@ void SizeChecker::check(Operation *op) {
     assertions.require(op, relation);
   llvm::TypeSwitch<Operation *>(op)
       .Case([&](linalg::LinalgOp typed) { checkLoops(typed); })
-      .Case([&](AttentionOp typed) {
+      .Case<AttentionOp, AttentionBackwardOp>([&](auto typed) {
         OpBuilder builder(typed);
         if (!onDevice)
           assertSequenceTables(builder, typed);

@@ -19,7 +19,7 @@ using arith::CmpIPredicate;
 
 namespace {
 struct TableAsserter : ImplicitLocOpBuilder {
-  TableAsserter(OpBuilder &builder, AttentionOp op)
+  TableAsserter(OpBuilder &builder, DifferentialMapsOpInterface op)
       : ImplicitLocOpBuilder(op.getLoc(), builder), op(op) {}
 
   void assertBounds(StringRef name, Value bounds, Value shaped, int64_t axis,
@@ -55,7 +55,7 @@ private:
     body(made.getInductionVar());
   }
 
-  AttentionOp op;
+  DifferentialMapsOpInterface op;
 };
 } // namespace
 
@@ -102,7 +102,8 @@ void TableAsserter::assertPages() {
   });
 }
 
-void mlir::diffattn::assertSequenceTables(OpBuilder &builder, AttentionOp op) {
+void mlir::diffattn::assertSequenceTables(OpBuilder &builder,
+                                          DifferentialMapsOpInterface op) {
   TableAsserter tables(builder, op);
   if (op.isPacked()) {
     for (auto [name, counted] :

@@ -16,7 +16,7 @@ namespace mlir::diffattn {
 /// number of queries and keys; there is one number or row for each sequence;
 /// and block_table names pages that exist, for every key that kv_len counts.
 /// None for an op without such tables.
-void assertSequenceTables(OpBuilder &builder, AttentionOp op);
+void assertSequenceTables(OpBuilder &builder, DifferentialMapsOpInterface op);
 
 } // namespace mlir::diffattn
 

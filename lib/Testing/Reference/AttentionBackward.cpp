@@ -7,6 +7,7 @@
 #include "DiffAttn/Testing/Reference/AttentionBackward.h"
 
 #include "Rows.h"
+#include "Sequences.h"
 
 #include <cmath>
 
@@ -251,6 +252,49 @@ static Gradient zeros(const View &like) {
   return {std::vector<double>(count, 0.0), std::vector<double>(count, 0.0)};
 }
 
+/// Adds the gradient of rows `rows` along `axis` of an operand of shape
+/// `whole`; that of all of it, which sequences share, where there is no such
+/// axis.
+static void addRows(Gradient &to, const View &whole, int64_t axis,
+                    const SequenceRows &rows, const Gradient &from) {
+  int64_t inner = 1, outer = 1;
+  const bool isShared = whole.rank() <= axis;
+  for (int64_t i = 0; !isShared && i < whole.rank(); ++i)
+    if (i != axis)
+      (i < axis ? outer : inner) *= whole.sizes[i];
+  const int64_t length = isShared ? to.values.size() : whole.sizes[axis],
+                first = isShared ? 0 : rows.first,
+                count = isShared ? length : rows.count;
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t i = 0; i < count * inner; ++i) {
+      const int64_t at = (o * length + first) * inner + i,
+                    part = o * count * inner + i;
+      to.values[at] += from.values[part];
+      to.magnitudes[at] += from.magnitudes[part];
+    }
+}
+
+/// Those of each of packed sequences alone.
+static void addSequences(const AttentionArguments &a, const View &dOut,
+                         AttentionGradients &gradients) {
+  for (int64_t n = 0; n < countSequences(a); ++n) {
+    const PackedSequence one = getPackedSequence(a, n);
+    const AttentionGradients part =
+        attentionBackward(one.arguments, one.queries.of(dOut, 2));
+    addRows(gradients.q1, a.q1, 2, one.queries, part.q1);
+    addRows(gradients.q2, a.q2, 2, one.queries, part.q2);
+    addRows(gradients.k1, a.k1, 2, one.keys, part.k1);
+    addRows(gradients.k2, a.k2, 2, one.keys, part.k2);
+    addRows(gradients.v, a.v, 2, one.keys, part.v);
+    addRows(gradients.lambda, a.lambda.rank() == 3 ? a.lambda : View(), 1,
+            one.queries, part.lambda);
+    if (a.normWeight)
+      addRows(gradients.normWeight, View(), 1, one.queries, part.normWeight);
+    if (a.gate)
+      addRows(gradients.gate, a.gate, 2, one.queries, part.gate);
+  }
+}
+
 AttentionGradients
 mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
                                              const View &dOut) {
@@ -267,6 +311,10 @@ mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
     gradients.gate = zeros(a.gate);
   if (a.bias && a.bias.element != Element::Bool)
     gradients.bias = zeros(a.bias);
+  if (isPacked(a)) {
+    addSequences(a, dOut, gradients);
+    return gradients;
+  }
   RowBackward rows(a, dOut, gradients);
   for (int64_t b = 0; b < a.q1.sizes[0]; ++b)
     for (int64_t group = 0; group < a.q2.sizes[1]; ++group)

@@ -12,7 +12,7 @@
 
 using namespace mlir::diffattn::reference;
 
-static bool isPacked(const AttentionArguments &a) {
+bool mlir::diffattn::reference::isPacked(const AttentionArguments &a) {
   return a.cuSeqlensQ.rank() != 0;
 }
 static bool isPaged(const AttentionArguments &a) {
@@ -152,14 +152,6 @@ struct DenseRows {
     return View(data.data(), Element::F64, {1, heads, capacity, width});
   }
 };
-
-/// A view of the one number or the rows of sequence `n`.
-struct SequenceRows {
-  int64_t first, count;
-  View of(const View &view, int64_t axis) const {
-    return view.rank() ? view.sliced(axis, first, count) : view;
-  }
-};
 } // namespace
 
 static SequenceRows rowsOf(const View &bounds, int64_t n) {
@@ -167,38 +159,58 @@ static SequenceRows rowsOf(const View &bounds, int64_t n) {
   return {first, bounds.integerAt({n + 1}) - first};
 }
 
+int64_t mlir::diffattn::reference::countSequences(const AttentionArguments &a) {
+  return isPacked(a) ? a.cuSeqlensQ.sizes[0] - 1 : a.q1.sizes[0];
+}
+
+/// What sequence `n` has of all but keys and values.
+static AttentionArguments cutQueries(const AttentionArguments &a, int64_t n,
+                                     const SequenceRows &rows) {
+  AttentionArguments one = withoutTables(a);
+  // Of packed sequences the queries are rows of one batch.
+  const SequenceRows number{n, 1}, ofBatch{isPacked(a) ? 0 : n, 1};
+  for (View *view : {&one.q1, &one.q2, &one.gate})
+    *view = rows.of(ofBatch.of(*view, 0), 2);
+  if (one.lambda.rank() == 3)
+    one.lambda = rows.of(ofBatch.of(one.lambda, 0), 1);
+  one.kvLen = number.of(a.kvLen, 0);
+  one.qOffset = number.of(a.qOffset, 0);
+  return one;
+}
+
+PackedSequence
+mlir::diffattn::reference::getPackedSequence(const AttentionArguments &a,
+                                             int64_t n) {
+  const SequenceRows queries = rowsOf(a.cuSeqlensQ, n),
+                     keys = rowsOf(a.cuSeqlensK, n);
+  AttentionArguments one = cutQueries(a, n, queries);
+  for (View *view : {&one.k1, &one.k2, &one.v})
+    *view = keys.of(*view, 2);
+  return {one, queries, keys};
+}
+
 AttentionResult
 mlir::diffattn::reference::attentionWithTables(const AttentionArguments &a) {
   const int64_t hs = a.q1.sizes[1], tq = a.q1.sizes[2], dv = a.v.sizes[3],
                 batches = a.q1.sizes[0];
-  const int64_t sequences = isPacked(a) ? a.cuSeqlensQ.sizes[0] - 1 : batches;
   AttentionResult result;
   result.output.assign(batches * hs * tq * dv, 0.0);
   result.magnitude = result.flatMagnitude = result.output;
+  result.x = result.xMagnitude = result.xFlatMagnitude = result.output;
   result.largestBias.assign(batches * hs * tq, 0.0);
   DenseRows k1, k2, v;
-  for (int64_t n = 0; n < sequences; ++n) {
-    AttentionArguments one = withoutTables(a);
-    const SequenceRows number{n, 1};
-    // Of packed sequences the queries are rows of one batch.
+  for (int64_t n = 0; n < countSequences(a); ++n) {
     const SequenceRows rows =
         isPacked(a) ? rowsOf(a.cuSeqlensQ, n) : SequenceRows{0, tq};
     const int64_t batch = isPacked(a) ? 0 : n;
-    const SequenceRows ofBatch{batch, 1};
-    for (View *view : {&one.q1, &one.q2, &one.gate})
-      *view = rows.of(ofBatch.of(*view, 0), 2);
-    if (one.lambda.rank() == 3)
-      one.lambda = rows.of(ofBatch.of(one.lambda, 0), 1);
-    one.kvLen = number.of(a.kvLen, 0);
-    one.qOffset = number.of(a.qOffset, 0);
+    AttentionArguments one;
     if (isPaged(a)) {
+      one = cutQueries(a, n, rows);
       one.k1 = k1.copy(a, a.k1, n);
       one.k2 = k2.copy(a, a.k2, n);
       one.v = v.copy(a, a.v, n);
     } else {
-      const SequenceRows keys = rowsOf(a.cuSeqlensK, n);
-      for (View *view : {&one.k1, &one.k2, &one.v})
-        *view = keys.of(*view, 2);
+      one = getPackedSequence(a, n).arguments;
     }
     AttentionResult part = attention(one);
     result.scoreMagnitude =
@@ -214,6 +226,9 @@ mlir::diffattn::reference::attentionWithTables(const AttentionArguments &a) {
       copy(part.output, result.output, dv);
       copy(part.magnitude, result.magnitude, dv);
       copy(part.flatMagnitude, result.flatMagnitude, dv);
+      copy(part.x, result.x, dv);
+      copy(part.xMagnitude, result.xMagnitude, dv);
+      copy(part.xFlatMagnitude, result.xFlatMagnitude, dv);
       copy(part.largestBias, result.largestBias, 1);
     }
   }

@@ -18,6 +18,27 @@ bool hasTables(const AttentionArguments &arguments);
 /// if nothing is.
 std::string checkWithTables(const AttentionArguments &arguments);
 
+/// Rows [first, first + count) along an axis.
+struct SequenceRows {
+  int64_t first, count;
+  /// Those of `view`; all of a number.
+  View of(const View &view, int64_t axis) const {
+    return view.rank() ? view.sliced(axis, first, count) : view;
+  }
+};
+
+/// One of packed sequences as an attention of its own, and its rows.
+struct PackedSequence {
+  AttentionArguments arguments;
+  SequenceRows queries, keys;
+};
+
+bool isPacked(const AttentionArguments &arguments);
+int64_t countSequences(const AttentionArguments &arguments);
+/// Sequence `n` of packed ones without pages.
+PackedSequence getPackedSequence(const AttentionArguments &arguments,
+                                 int64_t n);
+
 /// Attention of each sequence alone, with dense keys and values.
 AttentionResult attentionWithTables(const AttentionArguments &arguments);
 

@@ -96,10 +96,9 @@ def differentiable(forward: Callable[..., tuple[torch.Tensor, torch.Tensor | Non
 
 
 def saves_x(given: dict[str, Any]) -> bool:
-    """Whether the backward call reads the output before norm and gate, and a kernel can write it."""
+    """Whether the backward call reads the output before norm and gate."""
     gate = given.get("gate")
-    wants = given.get("norm") is not None or (isinstance(gate, torch.Tensor) and gate.requires_grad)
-    return wants and given.get("cu_seqlens_q") is None
+    return given.get("norm") is not None or (isinstance(gate, torch.Tensor) and gate.requires_grad)
 
 
 def once(call: Callable[..., Sequence[torch.Tensor]], given: dict[str, Any]) -> list[torch.Tensor]:

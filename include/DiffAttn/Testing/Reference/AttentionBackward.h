@@ -35,8 +35,7 @@ struct AttentionGradients {
 
 /// The gradients of all operands, for the gradient `dOut`, [B,Hs,Tq,dv], of the
 /// output. Where k2 is k1, d_k1 of the op is the sum of both. `check` must have
-/// found nothing, and there must be no tables of sequences or pages and no
-/// `integral`.
+/// found nothing, and there must be no pages and no `integral`.
 AttentionGradients attentionBackward(const AttentionArguments &arguments,
                                      const View &dOut);
 
