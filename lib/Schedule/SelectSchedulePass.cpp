@@ -100,6 +100,7 @@ struct SelectSchedulePass final
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
     shape.scale = op.getScale().convertToFloat();
+    shape.maps = op.hasSecondMap() ? 2 : 1;
     const int64_t heads = op.getSignalHeads();
     const int64_t keyHeads =
         std::min({op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()});
@@ -122,8 +123,6 @@ struct SelectSchedulePass final
   static std::string whyNoKernel(AttentionOp op) {
     if (op.getIntegral())
       return "no kernel computes integral attention";
-    if (!op.hasSecondMap())
-      return "no kernel computes one map";
     return whyNoKernel(cast<DifferentialMapsOpInterface>(op.getOperation()));
   }
   static std::string whyNoKernel(AttentionBackwardOp op) {

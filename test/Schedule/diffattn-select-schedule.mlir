@@ -98,3 +98,13 @@ func.func @few(%q: !few, %k: !h, %q16: !few16, %k16: !h16, %l: tensor<f32>) -> (
       outs(%q16 : !few16) {scale = 0.125 : f32} -> !few16
   return %0, %1, %2 : !few, !few, !few16
 }
+
+// One map has the tiles of two. Its blocks of keys are merged as they come, because no difference is to be multiplied once.
+// CHECK-LABEL: func.func @one_map(
+// AVX512:      schedules = [#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<isa = "avx512", {{.*}}>>,
+// AVX512-SAME: #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 256, two_pass_keys = 0>]
+// LINALG:      schedules = [#diffattn.linalg]
+func.func @one_map(%q: !q, %k: !q, %v: !v, %o: !v) -> !v {
+  %0 = diffattn.attention ins(%q, %k, %v : !q, !q, !v) outs(%o : !v) {scale = 0.125 : f32} -> !v
+  return %0 : !v
+}

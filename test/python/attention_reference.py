@@ -43,12 +43,13 @@ def softmax_map(q, k, scale, softcap, bias, seen):
 def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, softcap=None, bias=None,
               kv_len=None, q_offset=None, lam_sigmoid=False, norm=None, norm_weight=None, norm_eps=1e-5,
               norm_eps_mode="inside", out_scale=1.0, gate=None, q_segments=None, kv_segments=None, integral=False):
-    """The result, and M = sum of (A1 + |lambda| A2) * |v|, by which errors are judged, both [B, Hs, Tq, dv].
+    """The result, and M = sum of (A1 + |lambda| A2) * |v|, by which errors are judged, both [B, Hs, Tq, dv]. Of one map q2, k2 and lam
+    are None, and A2 is 0.
 
     With a norm, M is carried through it: it grows where the two maps cancel."""
     q1, k1, q2, k2, v, lam, weight, gate = map(_wide, (q1, k1, q2, k2, v, lam, norm_weight, gate))
     batch, hs, tq, _ = q1.shape
-    hn, tk, dv = q2.shape[1], k1.shape[2], v.shape[3]
+    hn, tk, dv = hs if q2 is None else q2.shape[1], k1.shape[2], v.shape[3]
     out, bound = np.zeros((batch, hs, tq, dv)), np.zeros((batch, hs, tq, dv))
     for b in range(batch):
         seen = visible_keys(tq, tk, is_causal, window, None if kv_len is None else int(kv_len[b]),
@@ -67,8 +68,13 @@ def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, so
                     head_seen = seen & ~np.isneginf(one)
                     add = np.where(np.isneginf(one), 0, one)
             a1 = softmax_map(q1[b, s], k1[b, s // (hs // k1.shape[1])], scale, softcap, add, head_seen)
-            a2 = softmax_map(q2[b, g], k2[b, g // (hn // k2.shape[1])], scale, softcap, add, head_seen)
-            if lam.ndim == 0:
+            if q2 is None:
+                a2 = np.zeros_like(a1)
+            else:
+                a2 = softmax_map(q2[b, g], k2[b, g // (hn // k2.shape[1])], scale, softcap, add, head_seen)
+            if lam is None:
+                row_lam = np.zeros((tq, 1))
+            elif lam.ndim == 0:
                 row_lam = np.full((tq, 1), lam)
             elif lam.ndim == 1:
                 row_lam = np.full((tq, 1), lam[s])

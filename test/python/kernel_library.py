@@ -29,8 +29,8 @@ def runnable_isas():
 
 
 def signature(**changes):
-    """The plainest signature: f32, no mask, one lambda, no norm, the result in the operands' type; with `changes`."""
-    plain = dict(type="f32", result=None, scale=0.17, causal=False, window=None, softcap=None, bias=None, kv_len=False, q_offset=False, segments=None, lam=0,
+    """The plainest signature: f32, no mask, one lambda, no norm, the result in the operands' type; with `changes`. maps=1: no q2, k2, lambda."""
+    plain = dict(maps=2, type="f32", result=None, scale=0.17, causal=False, window=None, softcap=None, bias=None, kv_len=False, q_offset=False, segments=None, lam=0,
                  sigmoid=False, norm=None, weight=False, eps=1e-5, eps_mode="inside", out_scale=1.0, gate=False, layout="bhtd", shared_k=False,
                  unit=True, sizes=None, small=False)
     assert changes.keys() <= plain.keys()
@@ -60,10 +60,12 @@ def small_schedule(isa, bf16):
 def function_text(number, sig, isa):
     t, d, dv = sig["type"], *(sig["sizes"] or ("?", "?"))
     wide, value = [memref(t, 4, ["?", "?", "?", d], sig["unit"]), memref(t, 4, ["?", "?", "?", dv], sig["unit"])]
-    args = [(n, wide) for n in ("q1", "k1", "q2", "k2")] + [("v", value)]
-    lam = "memref<f32>" if sig["lam"] == 0 else memref("f32", 1 if sig["lam"] == 1 else 3)
-    text = f"ins(%q1, %k1, %q2, %k2, %v : {wide}, {wide}, {wide}, {wide}, {value}) lambda(%lam : {lam})"
-    args.append(("lam", lam))
+    args = [(n, wide) for n in ("q1", "k1", "q2", "k2")[: 2 * sig["maps"]]] + [("v", value)]
+    text = f"ins({', '.join('%' + n for n, _ in args)} : {', '.join(ty for _, ty in args)})"
+    if sig["maps"] == 2:
+        lam = "memref<f32>" if sig["lam"] == 0 else memref("f32", 1 if sig["lam"] == 1 else 3)
+        text += f" lambda(%lam : {lam})"
+        args.append(("lam", lam))
     optional = [("bias", sig["bias"] and memref(sig["bias"], 4, unit=sig["unit"])), ("norm_weight", sig["weight"] and memref("f32", 1)),
                 ("gate", sig["gate"] and value), ("kv_len", sig["kv_len"] and memref("i64", 1)),
                 ("q_offset", sig["q_offset"] and memref("i64", 1)),

@@ -9,9 +9,9 @@ import pytest
 
 from kernel_library import TYPES, call, function_text
 from paths import LLVM
-from test_attention_random import SHAPES, Inputs, check, draw_signature
+from test_attention_random import OF_ONE_MAP, SHAPES, SIGNATURES, Inputs, check, draw_signature
 
-SIGNATURES = 38  # times 4 shapes and 2 forms: 304 configurations
+COUNT = SIGNATURES + OF_ONE_MAP  # times 4 shapes and 2 forms: 304 configurations, of which 80 are of one map
 SCHEDULE = "schedules = [#diffattn.linalg]"
 LOWER = ("one-shot-bufferize,func.func(convert-linalg-to-loops),expand-strided-metadata,lower-affine,convert-scf-to-cf,"
          "convert-math-to-libm,convert-to-llvm,reconcile-unrealized-casts")
@@ -35,9 +35,11 @@ class FixedHeads(Inputs):
                 self.arrays[name] = self.make((batch, HEADS[name], t, w))
         self.arrays["out"] = self.make((batch, 4, tq, dv), fill=np.nan, dtype=self.arrays["out"].dtype)
         lam = {0: (), 1: (4,), "signal": (batch, tq, 4), "noise": (batch, tq, 2)}[sig["lam"]]
-        self.arrays["lam"] = np.asarray(rng.normal(0.5, 0.4, lam), np.float32)
+        if sig["maps"] == 2:
+            self.arrays["lam"] = np.asarray(rng.normal(0.5, 0.4, lam), np.float32)
+        self.noise_heads = HEADS["q2" if sig["maps"] == 2 else "q1"]
         if sig["bias"]:
-            shape = (self.arrays["bias"].shape[0], 1 + int(draw(2)), *self.arrays["bias"].shape[2:])
+            shape = (self.arrays["bias"].shape[0], (1, self.noise_heads)[int(draw(2))], *self.arrays["bias"].shape[2:])
             bias = rng.random(shape) < 0.7 if sig["bias"] == "i1" else rng.standard_normal(shape)
             self.arrays["bias"] = bias.astype(TYPES[sig["bias"]])
 
@@ -66,8 +68,10 @@ def online_text(number, sig):
     order = sorted(names, key=len, reverse=True)
     operands = op.split("{scale")[0]
     attributes = "{scale" + op.split("{scale", 1)[1].replace(schedules_of(op), SCHEDULE)
-    ins = ", ".join(f"%{n}_t" for n in ("q1", "k1", "q2", "k2", "v"))
-    text = f"diffattn.attention ins({ins} : {', '.join(types[n + '_t'] for n in ('q1', 'k1', 'q2', 'k2', 'v'))}) lambda(%lam_t : {types['lam_t']})"
+    ins = [n for n in ("q1", "k1", "q2", "k2", "v") if n in names]
+    text = f"diffattn.attention ins({', '.join(f'%{n}_t' for n in ins)} : {', '.join(types[n + '_t'] for n in ins)})"
+    if "lam" in names:
+        text += f" lambda(%lam_t : {types['lam_t']})"
     for name in ("bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"):
         if name in order and name + "(" in operands:
             text += f" {name}(%{name}_t : {types[name + '_t']})"
@@ -91,7 +95,7 @@ def memref_text(number, sig):
 @pytest.fixture(scope="module")
 def signatures():
     rng = np.random.default_rng(11)
-    drawn = [draw_signature(rng, i) for i in range(SIGNATURES)]
+    drawn = [draw_signature(rng, i) for i in range(COUNT)]
     for number, sig in enumerate(drawn):
         # The online form has static widths.
         sig["sizes"] = sig["sizes"] or [(1, 1), (3, 5), (16, 17), (8, 2)][number % 4]

@@ -30,6 +30,11 @@ SIGNATURES = [
     signature(type="bf16", segments="i64", causal=True, kv_len=True, small=True, sizes=(16, 48)),
     signature(type="bf16", segments="i32", lam=1, sizes=(32, 33)),
     signature(type="f16", segments="i64", causal=True, q_offset=True, lam="noise", sizes=(16, 20)),
+    signature(maps=1, type="f32", causal=True, kv_len=True, q_offset=True, sizes=(16, 33)),
+    signature(maps=1, type="f32", window=(5, 3), bias="f32", kv_len=True, small=True, layout="bthd"),
+    signature(maps=1, type="bf16", causal=True, small=True, sizes=(17, 80)),
+    signature(maps=1, type="bf16", segments="i64", window=(40, -1), bias="i1", sizes=(32, 48)),
+    signature(maps=1, type="f16", kv_len=True, small=True, sizes=(12, 20)),
 ]
 
 
@@ -58,6 +63,8 @@ class Case:
     def __init__(self, rng, sig, queries, keys):
         self.sig = sig
         batch, signal, noise, key1, key2, value = 2, *[(4, 2, 2, 1, 2), (2, 2, 1, 2, 1), (2, 1, 2, 1, 1)][rng.integers(3)]
+        has_second = sig["maps"] == 2
+        noise = noise if has_second else signal
         d, dv = sig["sizes"] or (int(rng.choice([BITS, 16, 23, 32])), int(rng.choice([1, 15, 16, 17, 33, 64])))
         dtype = TYPES[sig["type"]]
         a = self.arrays = {}
@@ -79,20 +86,21 @@ class Case:
         factor = rng.choice([0.25, 0.5, 2.0], shapes[sig["lam"]]).astype(np.float32)
         if sig["sigmoid"]:
             factor[...] = 0.5
-        a["lam"] = np.zeros_like(factor) if sig["sigmoid"] else factor
+        if has_second:
+            a["lam"] = np.zeros_like(factor) if sig["sigmoid"] else factor
         if sig["lam"] in ("signal", "noise"):
             factor = factor.swapaxes(1, 2)[..., None]
         wide = lambda x: np.repeat(x, signal // x.shape[1], 1)
         values = wide(a["v"].astype(np.float64))
         first = self.make_map(rng, "q1", "k1", dtype, d, key1, wide(seen))
-        second = self.make_map(rng, "q2", "k2", dtype, d, key2, seen)
+        second = self.make_map(rng, "q2", "k2", dtype, d, key2, seen) if has_second else np.zeros_like(first)
         if sig["lam"] == 1:
             factor = factor[:, None, None]
         factor = factor if factor.ndim < 4 else wide(factor)
         self.expected = first @ values - factor * (wide(second) @ values)
         self.seen = seen
         poisoned = ~seen.any((1, 2))
-        for name in ("k1", "k2", "v"):
+        for name in ("k1", "k2", "v") if has_second else ("k1", "v"):
             a[name][np.broadcast_to(poisoned[:, None], a[name].shape[:3])] = np.nan
         a["out"] = np.full((batch, signal, queries, dv), np.nan, dtype)
 

@@ -14,13 +14,13 @@ from kernel_library import TYPES, call, compile_library, function_text, runnable
 
 # Bounds on |error| / M: docs/numerics.md.
 BOUNDS = {"f32": 5e-6, "f16": 1.5e-3, "bf16": 1.2e-2}
-SIGNATURES = 28
+SIGNATURES, OF_ONE_MAP = 28, 10
 HIGHEST = 2**63 - 1
 SHAPES = 4
 
 
 def draw_signature(rng, number):
-    """One set of everything that is fixed at compile time."""
+    """One set of everything that is fixed at compile time; those from SIGNATURES on are of one map."""
     pick = lambda *options: options[rng.integers(len(options))]
     sig = dict(type=pick("f32", "f32", "f16", "bf16", "bf16"), causal=pick(False, True), window=None, softcap=None, bias=None,
                kv_len=pick(False, False, True), q_offset=pick(False, False, True), lam=pick(0, 1, "signal", "noise"),
@@ -39,6 +39,9 @@ def draw_signature(rng, number):
     # The result of 16-bit operands in f32: judged by their gate, for it is their arithmetic.
     sig["segments"] = pick(None, None, "i64", "i32")
     sig["result"] = "f32" if number % 2 and sig["type"] != "f32" else None
+    sig["maps"] = 1 if number >= SIGNATURES else 2
+    if sig["maps"] == 1:
+        sig.update(lam=0, sigmoid=False, shared_k=False)
     # The first few walk through what must not depend on luck.
     if number < 3:
         sig.update(type=("f32", "f16", "bf16")[number], sizes=(64, 128), causal=number != 1, window=None, bias=None, softcap=None)
@@ -53,7 +56,7 @@ def isa(request):
 @pytest.fixture(scope="module")
 def signatures(isa, full):
     rng = np.random.default_rng(7)
-    drawn = [draw_signature(rng, i) for i in range(SIGNATURES)]
+    drawn = [draw_signature(rng, i) for i in range(SIGNATURES + OF_ONE_MAP)]
     if not full:  # every second one of what is left to luck, and the others on the next ISA
         drawn = drawn[:3] + drawn[3 + runnable_isas().index(isa) % 2 :: 2]
     if isa == "amx-emulated":  # what is not for tiles is vectors twice as wide as AVX2's, and slow to compile
@@ -77,6 +80,8 @@ class Inputs:
         fixed = fixed or {}
         hn = pick(1, 2)
         hs = hn * pick(1, 1, 2, 3)
+        if sig["maps"] == 1:
+            hn = hs
         divisor = lambda n: pick(*[x for x in range(1, n + 1) if n % x == 0])
         hk1, hk2, hv = divisor(hs), divisor(hn), divisor(hs)
         batch, tq, tk = pick(1, 2), pick(1, 1, 2, 7, 8, 9, 16, 17, 33, 48, 49, 97), pick(1, 2, 15, 16, 31, 64, 65, 130, 257, 300, 520)
@@ -86,11 +91,14 @@ class Inputs:
         self.arrays, self.rng = {}, rng
         shapes = dict(q1=(batch, hs, tq, d), k1=(batch, hk1, tk, d), q2=(batch, hn, tq, d), k2=(batch, hk2, tk, d), v=(batch, hv, tk, dv))
         for name, shape in shapes.items():
-            self.arrays[name] = self.make(shape)
+            if sig["maps"] == 2 or name not in ("q2", "k2"):
+                self.arrays[name] = self.make(shape)
         if sig["shared_k"] and hk1 == hk2:
             self.arrays["k2"] = self.arrays["k1"]
         lam_shape = {0: (), 1: (hs,), "signal": (batch, tq, hs), "noise": (batch, tq, hn)}[sig["lam"]]
-        self.arrays["lam"] = np.asarray(rng.normal(0.5, 0.4, lam_shape), np.float32)
+        if sig["maps"] == 2:
+            self.arrays["lam"] = np.asarray(rng.normal(0.5, 0.4, lam_shape), np.float32)
+        self.noise_heads = hn
         if sig["bias"]:
             shape = (pick(1, batch), pick(1, hn), pick(1, tq), tk)
             if sig["bias"] == "i1":
@@ -134,7 +142,7 @@ class Inputs:
 
     def reference(self):
         sig, a = self.sig, self.arrays
-        return attention(*[a[n] for n in ("q1", "k1", "q2", "k2", "v", "lam")], scale=float(np.float32(sig["scale"])), is_causal=sig["causal"],
+        return attention(*[a.get(n) for n in ("q1", "k1", "q2", "k2", "v", "lam")], scale=float(np.float32(sig["scale"])), is_causal=sig["causal"],
                          window=sig["window"], softcap=sig["softcap"] and float(np.float32(sig["softcap"])), bias=a.get("bias"), kv_len=a.get("kv_len"),
                          q_offset=a.get("q_offset"), lam_sigmoid=sig["sigmoid"], norm=sig["norm"],
                          norm_weight=a.get("norm_weight"), norm_eps=float(np.float32(sig["eps"])), norm_eps_mode=sig["eps_mode"],
@@ -178,7 +186,7 @@ def run(library, number, inputs):
 def seen_by(inputs, batch):
     """Which keys each query sees, by the position masks and the bias, for each noise head: [Hn, Tq, Tk]."""
     sig, a = inputs.sig, inputs.arrays
-    tq, tk, hn = a["q1"].shape[2], a["k1"].shape[2], a["q2"].shape[1]
+    tq, tk, hn = a["q1"].shape[2], a["k1"].shape[2], inputs.noise_heads
     one = lambda n: int(a[n][batch]) if n in a else None
     seen = np.repeat(visible_keys(tq, tk, sig["causal"], sig["window"], one("kv_len"), one("q_offset"))[None], hn, 0)
     if "q_segments" in a:
@@ -196,7 +204,7 @@ def test_bad_numbers_reach_only_rows_that_see_them(library, signatures, tq, bad)
         inputs = Inputs(np.random.default_rng(number), sig, dict(tq=tq, tk=130, batch=1))
         a = inputs.arrays
         clean = run(library, number, inputs)
-        heads, hn = clean.shape[1], a["q2"].shape[1]
+        heads, hn = clean.shape[1], inputs.noise_heads
         # A row of Q: that row of that head alone.
         kept = a["q1"][0, 0, 1].copy()
         a["q1"][0, 0, 1] = np.nan

@@ -12,6 +12,7 @@ LENGTHS += [dict(tq=1, tk=1100), dict(tq=3, tk=1537), dict(tq=8, tk=520)]
 SIGNATURES = [
     dict(type="f32", bias="i1"), dict(type="f32", bias="f32"), dict(type="bf16", bias="i1"), dict(type="bf16", bias="bf16"),
     dict(type="f16", bias="i1", causal=True, kv_len=True, result="f32"), dict(type="f16", bias="f16", softcap=5.0, result="f32"), dict(type="bf16", bias="i1", segments="i64"),
+    dict(maps=1, type="f32", bias="i1"), dict(maps=1, type="bf16", bias="bf16"),
     dict(type="f32", bias="i1", unit=False), dict(type="bf16", bias="f32", norm="rms", softcap=5.0), dict(type="bf16", bias="i1", small=False),
 ]
 
@@ -59,7 +60,7 @@ def test_blocks_by_what_a_bias_holds(library, lengths, full):
         for index, (name, seen) in enumerate(masks(rng, **lengths).items()):
             if (number + index + lengths["tq"]) % 2 and not full:
                 continue
-            arrays["bias"] = as_bias(rng, sig, seen, 1 if name == "padding" else arrays["q2"].shape[1])
+            arrays["bias"] = as_bias(rng, sig, seen, 1 if name == "padding" else inputs.noise_heads)
             clean = run((isa, code), number, inputs)
             check(inputs, isa, number, BOUNDS)
             # Rows alone, with all keys hidden from the others and with none.
@@ -72,7 +73,7 @@ def test_blocks_by_what_a_bias_holds(library, lengths, full):
             arrays["bias"][...] = kept
             # Keys that no row sees may hold anything.
             hidden = ~(seen | seen[:, ::-1] if arrays["bias"].shape[1] > 1 else seen).any(0)
-            kept = {operand: arrays[operand].copy() for operand in ("k1", "k2", "v")}
+            kept = {operand: arrays[operand].copy() for operand in ("k1", "k2", "v") if operand in arrays}
             for operand in kept:
                 arrays[operand][:, :, hidden] = np.nan
             got = run((isa, code), number, inputs)

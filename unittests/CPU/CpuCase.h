@@ -77,6 +77,8 @@ public:
   void setLambda(Tensor lambda, bool isSigmoid);
   /// Results go to `output`, which must stay.
   void setOutput(Tensor &output) { spec.output = bind(output); }
+  /// Leaves the first map alone.
+  void dropSecondMap() { spec.q2 = spec.k2 = spec.lambda = SpecOperand(); }
   /// Has sizes read from the context, which kernels do not know.
   void forgetSizes();
   /// Moves keys and values into pages of `rows`, in an order of their own.

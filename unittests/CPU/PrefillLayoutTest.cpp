@@ -112,6 +112,9 @@ void forEachCase(MLIRContext &context, const CaseKind &kind, Body body) {
       CpuCase paged(context, kind, sizes, twoPassKeys);
       paged.movePages(16);
       body(paged);
+      CpuCase single(context, kind, sizes, twoPassKeys);
+      single.dropSecondMap();
+      body(single);
     }
 }
 
@@ -151,6 +154,25 @@ TEST_P(PrefillLayoutTest, PartsOfAttentionAreApartAndWithinTheTotal) {
     EXPECT_EQ(phase.getNumber(parts.size() + 1), 4 * total);
     expectApart(phase, parts, total);
   });
+}
+
+// One map has no part of a second one, nor of what both are combined to.
+TEST_P(PrefillLayoutTest, OneMapHasNoPartsOfTwo) {
+  CpuCase c(context, GetParam(), {1, 1, 50, 96, 32, 21});
+  c.dropSecondMap();
+  Phase phase(c, [&](PhaseBuilder &p) {
+    ScratchParts memory(p.b, p.scratch);
+    PrefillLayout s = layOutPrefill(
+        memory, c.spec, {p.b.index(32), p.b.index(96)}, p.b.index(21));
+    for (Value part :
+         {s.queries[1], s.maxima[1], s.sums[1], s.factors[1], s.history[0],
+          s.history[1], s.scores[1], s.output[1], s.lambda})
+      EXPECT_FALSE(part);
+    EXPECT_EQ(static_cast<bool>(s.probabilities), c.spec.getAtom().pack > 1);
+    EXPECT_TRUE(s.scores[0]);
+    p.expose(memory.getTotal());
+  });
+  phase.run(0);
 }
 
 } // namespace

@@ -59,7 +59,7 @@ def DiffAttn_CpuPrefillAttr : DiffAttn_Schedule<"CpuPrefill", "cpu_prefill"> {
       over, have more keys or queries, and are unrolled half as often;
     - `kv_block_size`: keys between two updates of the running maximum;
     - `two_pass_keys`: up to this many keys the scores of both maps are kept, and multiplied with V
-      once; with more, KV blocks are merged as online states;
+      once; with more, and where there is one map, KV blocks are merged as online states;
     - `product`: `f32`, to which all types are widened, or bf16 as it lies in memory: `bf16_pairs`, or
       `bf16_tiles` of 16 rows by a matrix unit (AMX). What does not suit it (operands of other types or
       with columns apart, a scale that is not positive, an `isa` without the unit) is widened. With

@@ -19,6 +19,8 @@ struct AttentionShape {
   int64_t queries = ShapedType::kDynamic, keys = ShapedType::kDynamic;
   int64_t headDim = ShapedType::kDynamic, valueDim = ShapedType::kDynamic;
   float scale = 1.0f;
+  /// Maps: two, or one.
+  int64_t maps = 2;
   /// Signal heads that share a head of keys or values.
   int64_t group = 1;
 };

@@ -51,6 +51,8 @@ struct AttentionSpec {
   CpuTarget target;
   SpecSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
   SpecSize queries, keys, headDim, valueDim;
+  /// Those of map 2 and lambda are absent where there is one map; heads of map
+  /// 2 are then those of map 1.
   SpecOperand q1, k1, q2, k2, v, lambda, normWeight, gate, output;
   /// The output before norm and gate: attention writes it beside the output,
   /// and its gradient reads it.
@@ -76,6 +78,14 @@ struct AttentionSpec {
     return masks[static_cast<size_t>(operand)];
   }
   bool isPaged() const { return blockTable.present(); }
+  bool hasSecondMap() const { return q2.present(); }
+  /// The numbers of the maps that a kernel computes.
+  ArrayRef<int> maps() const {
+    static constexpr int numbers[] = {0, 1};
+    return ArrayRef(numbers).take_front(hasSecondMap() ? 2 : 1);
+  }
+  const SpecOperand &queriesOf(int map) const { return map ? q2 : q1; }
+  const SpecOperand &keysOf(int map) const { return map ? k2 : k1; }
   /// With dense rows of k1, k2 and v in the place of pages.
   AttentionSpec withDenseRows() const;
   const SpecOperand &bias() const { return mask(MaskOperand::Bias); }

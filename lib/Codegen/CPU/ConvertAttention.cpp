@@ -215,7 +215,8 @@ void AttentionCall::callSplitKVKernel(KernelCaller &caller, StringRef kernel) {
   SplitKVFunctions functions = emitSplitKVKernel(b, module, kernel, spec);
   SplitKVSizes needs = emitSplitKVSizes(b, spec, getSizes());
   caller.withMemory(context, spec.slots, needs.stateBytes, [&] {
-    caller.parallelFor(functions.scores, context, b.mul(needs.items, 2),
+    caller.parallelFor(functions.scores, context,
+                       b.mul(needs.items, spec.maps().size()),
                        needs.scoresScratch);
     caller.parallelFor(functions.factors, context, needs.rows, b.index(0));
     caller.parallelFor(functions.values, context, needs.items,

@@ -177,6 +177,31 @@ mlir::diffattn::getExponentialKernel(KernelBuilder &b, ModuleOp module,
       });
 }
 
+/// Stores `numberOf` each of `n` keys and vectors in packs, [pack][lane]; past
+/// the last key they are 0.
+static void storePacks(KernelBuilder &b, CpuPrefillAttr schedule,
+                       int64_t vectors, const ProductAtom &atom, Value n,
+                       Value out,
+                       function_ref<Value(Value key, int64_t v)> numberOf) {
+  // The first `count` keys of a pack; the others are 0.
+  auto store = [&](Value pack, int64_t count) {
+    Value key = b.mul(pack, atom.pack);
+    for (int64_t v = 0; v < vectors; ++v) {
+      SmallVector<Value> parts;
+      for (int64_t i = 0; i < count; ++i)
+        parts.push_back(numberOf(b.add(key, i), v));
+      parts.resize(atom.pack, b.zero());
+      b.store(atom.makePack(b, parts), out, atom.getPacked(b),
+              b.add(b.mul(pack, schedule.getQBlockSize()), v * b.lanes));
+    }
+  };
+  Value whole = b.div(n, atom.pack);
+  b.loop(whole, [&](Value pack) { store(pack, atom.pack); });
+  if (atom.pack > 1)
+    b.loop(whole, b.ceilDiv(n, atom.pack), 1,
+           [&](Value pack) { store(pack, 1); });
+}
+
 LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
                                                   ModuleOp module,
                                                   CpuPrefillAttr schedule,
@@ -192,7 +217,6 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
           factor1.push_back(b.load(b.vector, args[2], b.index(v * b.lanes)));
           factor2.push_back(b.load(b.vector, args[3], b.index(v * b.lanes)));
         }
-        Value n = args[4], out = args[5];
         auto combine = [&](Value key, int64_t v) {
           Value position =
               b.add(b.mul(key, schedule.getQBlockSize()), v * b.lanes);
@@ -200,24 +224,26 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
                 e2 = b.load(b.vector, args[1], position);
           return b.subf(b.mulf(e1, factor1[v]), b.mulf(e2, factor2[v]));
         };
-        // The first `count` keys of a pack; the others are 0.
-        auto store = [&](Value pack, int64_t count) {
-          Value key = b.mul(pack, atom.pack);
-          for (int64_t v = 0; v < vectors; ++v) {
-            SmallVector<Value> parts;
-            for (int64_t i = 0; i < count; ++i)
-              parts.push_back(combine(b.add(key, i), v));
-            parts.resize(atom.pack, b.zero());
-            b.store(atom.makePack(b, parts), out, atom.getPacked(b),
-                    b.add(b.mul(pack, schedule.getQBlockSize()), v * b.lanes));
-          }
-        };
-        Value whole = b.div(n, atom.pack);
-        b.loop(whole, [&](Value pack) { store(pack, atom.pack); });
-        if (atom.pack > 1)
-          b.loop(whole, b.ceilDiv(n, atom.pack), 1,
-                 [&](Value pack) { store(pack, 1); });
+        storePacks(b, schedule, vectors, atom, args[4], args[5], combine);
       });
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getPackWeightsKernel(KernelBuilder &b,
+                                                      ModuleOp module,
+                                                      CpuPrefillAttr schedule,
+                                                      int64_t vectors,
+                                                      const ProductAtom &atom) {
+  std::string name = b.kernelName("weights_" + Twine(vectors) + atom.suffix +
+                                  "_r" + Twine(schedule.getQBlockSize()));
+  Type p = b.pointer;
+  return b.getOrEmitFunction(module, name, {p, b.i64, p}, [&](ValueRange args) {
+    storePacks(b, schedule, vectors, atom, args[1], args[2],
+               [&](Value key, int64_t v) {
+                 return b.load(
+                     b.vector, args[0],
+                     b.add(b.mul(key, schedule.getQBlockSize()), v * b.lanes));
+               });
+  });
 }
 
 /// sums += scalar * values, or as they are where `careful` meets a scalar of 0.

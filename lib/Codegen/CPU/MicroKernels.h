@@ -53,6 +53,13 @@ LLVM::LLVMFuncOp getCombineKernel(KernelBuilder &b, ModuleOp module,
                                   CpuPrefillAttr schedule, int64_t vectors,
                                   const ProductAtom &atom);
 
+/// p[key / 2][lane]: the exponentials e[key][lane] of `n` keys of one map in
+/// pairs, an odd last key paired with 0.
+///   (e: ptr, n, p: ptr)
+LLVM::LLVMFuncOp getPackWeightsKernel(KernelBuilder &b, ModuleOp module,
+                                      CpuPrefillAttr schedule, int64_t vectors,
+                                      const ProductAtom &atom);
+
 /// out[row][c] += sum over keys of p[key][row] * values[key][c], for `rows`
 /// rows and `columns` columns (a multiple of the tile's width unless `masked`,
 /// when it is less than one vector). Row `r` takes the keys from `low + r *

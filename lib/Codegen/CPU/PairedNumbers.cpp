@@ -13,17 +13,21 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 bool PairedNumbers::takesTypes(const AttentionSpec &spec) const {
-  const SpecOperand *operands[] = {&spec.q1, &spec.q2, &spec.k1, &spec.k2,
-                                   &spec.v};
-  return spec.scores.scale > 0.0f &&
-         llvm::all_of(operands, [&](const SpecOperand *operand) {
-           return operand->element == numberType(operand->element.getContext());
+  auto isOfNumbers = [&](const SpecOperand &operand) {
+    return operand.element == numberType(operand.element.getContext());
+  };
+  return spec.scores.scale > 0.0f && isOfNumbers(spec.v) &&
+         llvm::all_of(spec.maps(), [&](int map) {
+           return isOfNumbers(spec.queriesOf(map)) &&
+                  isOfNumbers(spec.keysOf(map));
          });
 }
 
 bool PairedNumbers::takes(const AttentionSpec &spec) const {
-  return takesTypes(spec) && spec.k1.hasUnitColumns() &&
-         spec.k2.hasUnitColumns() && spec.v.hasUnitColumns();
+  return takesTypes(spec) && spec.v.hasUnitColumns() &&
+         llvm::all_of(spec.maps(), [&](int map) {
+           return spec.keysOf(map).hasUnitColumns();
+         });
 }
 
 Value PairedNumbers::interleave(KernelBuilder &b, Value first, Value second) {

@@ -41,8 +41,9 @@ KeyHeads mlir::diffattn::findKeyHeads(KernelValues &v,
                                       const PrefillItem &item) {
   const AttentionSpec &spec = v.spec;
   KeyHeads heads;
-  heads.base[0] = findHead(v, item, spec.k1, spec.pages[0], item.heads.key1);
-  heads.base[1] = findHead(v, item, spec.k2, spec.pages[1], item.heads.key2);
+  for (int map : spec.maps())
+    heads.base[map] = findHead(v, item, spec.keysOf(map), spec.pages[map],
+                               map ? item.heads.key2 : item.heads.key1);
   return heads;
 }
 

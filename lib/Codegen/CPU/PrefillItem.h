@@ -42,7 +42,7 @@ Value findHead(KernelValues &v, const PrefillItem &item,
                Value head);
 
 /// The address of row 0 of the item's head of k1 and of k2, as `findHead` has
-/// it.
+/// it; null where there is no k2.
 struct KeyHeads {
   Value base[2];
 };

@@ -10,7 +10,8 @@
 // made; when the maxima are final, a factor for each KV block and lane corrects
 // that, and P = A1 - lambda * A2 is multiplied with V once. With more keys than
 // scratch has room for, each map has an output, and KV blocks are merged as
-// online states.
+// online states. So are those of a single map, whose exponentials are weights
+// without a difference.
 //
 //===----------------------------------------------------------------------===//
 #include "PrefillValues.h"

@@ -19,6 +19,9 @@ Value ScratchParts::take(Value count) {
 }
 
 KeyPaths mlir::diffattn::getKeyPaths(const AttentionSpec &spec) {
+  // Scores are kept to multiply the difference of two maps with V once.
+  if (!spec.hasSecondMap())
+    return {/*shared=*/false, /*online=*/true};
   if (!spec.keys.isStatic())
     return {};
   bool shared = spec.keys.value <= spec.prefill.getTwoPassKeys();
@@ -46,14 +49,17 @@ LaneParts mlir::diffattn::takeLaneParts(ScratchParts &parts,
   s.tileDepth = b.roundUp(headDim, kTileDepth);
   if (atom.usesTiles)
     packs = b.div(s.tileDepth, atom.pack);
-  for (Value &queries : s.queries)
-    queries = parts.take(b.mul(packs, rows));
-  for (int map : {0, 1}) {
+  for (int map : spec.maps())
+    s.queries[map] = parts.take(b.mul(packs, rows));
+  for (int map : spec.maps()) {
     s.maxima[map] = takeRow();
     s.sums[map] = takeRow();
     s.factors[map] = takeRow();
   }
-  for (Value *part : {&s.newMaxima, &s.lambda, &s.lows, &s.highs})
+  s.newMaxima = takeRow();
+  if (spec.hasSecondMap())
+    s.lambda = takeRow();
+  for (Value *part : {&s.lows, &s.highs})
     *part = takeRow();
   return s;
 }
@@ -72,7 +78,9 @@ KeyParts mlir::diffattn::takeKeyParts(ScratchParts &parts,
     // Numbers of 16 bits: two in the place of one f32.
     int64_t keyRows = readsKeyTiles(spec) ? kTileRows : kvBlockSize;
     s.keyPanel = parts.take(b.mul(lanes.tileDepth, keyRows / 2));
-  } else if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
+  } else if (!llvm::all_of(spec.maps(), [&](int map) {
+               return atom.readsRows(b, spec.keysOf(map));
+             }))
     s.keyPanel = parts.take(b.mul(headDim, kvBlockSize));
   // Rows in pages keep the operands' type, which may take less than f32 does.
   if (spec.isPaged())
@@ -122,7 +130,7 @@ ScoreParts mlir::diffattn::takeScoreParts(ScratchParts &parts,
   if (spec.getAtom().usesTiles)
     s.rawScores = parts.take(b.index(kvBlockSize * rows));
   Value plane = getPlaneSize(b, spec, keys);
-  for (int map : {0, 1}) {
+  for (int map : spec.maps()) {
     if (getKeyPaths(spec).shared)
       s.history[map] = parts.take(b.mul(kvBlocks, rows));
     s.scores[map] = parts.take(plane);
@@ -141,10 +149,13 @@ OutputParts mlir::diffattn::takeOutputParts(ScratchParts &parts,
   s.valuePanelStride = b.roundUp(valueDim, b.lanes);
   Value panel = b.mul(s.valuePanelStride, productPanelRows(schedule));
   s.output[0] = parts.take(panel);
-  if (getKeyPaths(spec).online)
+  if (getKeyPaths(spec).online && spec.hasSecondMap())
     s.output[1] = parts.take(panel);
-  s.probabilities = parts.take(b.index(
-      schedule.getKvBlockSize() * schedule.getQBlockSize() + getOverrun(spec)));
+  // Weights of one map that are not packed are multiplied where scores lie.
+  if (spec.hasSecondMap() || spec.getAtom().pack > 1)
+    s.probabilities = parts.take(
+        b.index(schedule.getKvBlockSize() * schedule.getQBlockSize() +
+                getOverrun(spec)));
   return s;
 }
 

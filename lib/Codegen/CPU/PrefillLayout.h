@@ -45,7 +45,8 @@ KeyPaths getKeyPaths(const AttentionSpec &spec);
 /// Whether matrix tiles read keys where they lie, but for the last ones.
 bool readsKeyTiles(const AttentionSpec &spec);
 
-/// Parts with something for each lane of the block of queries.
+/// Parts with something for each lane of the block of queries. Those of map 2
+/// are null where there is one map, here and below.
 struct LaneParts {
   /// Queries as the product reads them, by tiles `tileDepth` columns of each.
   Value queries[2], tileDepth;
@@ -53,7 +54,7 @@ struct LaneParts {
   Value maxima[2], sums[2], factors[2];
   /// The maxima with those of the KV block that is scored.
   Value newMaxima;
-  Value lambda;
+  Value lambda; ///< null where there is one map
   /// The range of keys that a query sees, i32.
   Value lows, highs;
 };
@@ -107,9 +108,10 @@ struct ScoringLayout : LaneParts, KeyParts, ScoreParts {};
 struct OutputParts {
   /// f32 between rows of `output` and of `valuePanel`.
   Value valuePanelStride;
-  /// [row][column]; the second only for online paths.
+  /// [row][column]; the second only for online paths of two maps.
   Value output[2];
-  /// P = A1 - lambda * A2 of a KV block, as the product with V reads it.
+  /// P = A1 - lambda * A2 of a KV block, as the product with V reads it; of one
+  /// map its exponentials in packs, and null where packs are single numbers.
   Value probabilities;
 };
 

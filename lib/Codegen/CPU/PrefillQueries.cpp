@@ -56,7 +56,7 @@ void PrefillScoring::forEachLane(const PrefillItem &item,
 void PrefillScoring::packQueries(const PrefillItem &item,
                                  const ScoringLayout &s) {
   Value last = getLastLane(item);
-  for (int map : {0, 1})
+  for (int map : spec.maps())
     packQueries(item, s, map, last);
 }
 
@@ -67,7 +67,7 @@ void PrefillScoring::packQueries(const PrefillItem &item,
   const int64_t stride = schedule.getQBlockSize();
   const float scale =
       spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
-  const SpecOperand &operand = map ? spec.q2 : spec.q1;
+  const SpecOperand &operand = spec.queriesOf(map);
   Value base =
       v.head(operand, item.batch, map ? item.heads.noise : item.heads.signal);
   Value rowStride = v.stride(operand, 2), columnStride = v.stride(operand, 3);
@@ -103,6 +103,8 @@ void PrefillScoring::packQueries(const PrefillItem &item,
 
 void PrefillScoring::packLambda(const PrefillItem &item,
                                 const ScoringLayout &s) {
+  if (!spec.hasSecondMap())
+    return;
   forEachLane(item, [&](Value lane, Value row) {
     b.store(emitLambdaScalar(v, item.batch, item.heads, row), s.lambda, lane);
   });
@@ -114,7 +116,7 @@ void PrefillScoring::packLambda(const PrefillItem &item,
 
 void PrefillScoring::clear(const PrefillItem &item, const ScoringLayout &s) {
   Value lowest = b.splat(-std::numeric_limits<float>::max());
-  for (int map : {0, 1})
+  for (int map : spec.maps())
     forEachVector(item, [&](Value lane) {
       b.store(lowest, s.maxima[map], lane);
       b.store(b.zero(), s.sums[map], lane);

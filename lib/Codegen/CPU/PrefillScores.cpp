@@ -67,7 +67,7 @@ void PrefillScoring::makeMaps(
     function_ref<void(const KvBlock &, const MapScores &, Value)> finish) {
   KvBlock kvBlock = getKvBlock(s, keys, number);
   Value position = getPosition(item, keys, kvBlock);
-  for (int map : {0, 1}) {
+  for (int map : spec.maps()) {
     MapScores place = getMapScores(s, map, position);
     finish(kvBlock, place, makeScores(item, s, heads, kvBlock, place));
   }
@@ -118,7 +118,7 @@ std::pair<Value, Value> PrefillScoring::getKeyRows(const PrefillItem &item,
                                                    const ScoringLayout &s,
                                                    int map, Value base,
                                                    const KvBlock &kvBlock) {
-  const SpecOperand &operand = getKeys(map);
+  const SpecOperand &operand = spec.keysOf(map);
   Value stride = v.stride(operand, 2), columns = item.sizes.headDim;
   if (atom.readsRows(b, operand))
     return {b.at(base, atom.getNumber(b), b.mul(kvBlock.first, stride)),
@@ -255,7 +255,7 @@ Value PrefillScoring::emitDecay(Value before, Value after) {
 void PrefillScoring::updateFactors(const PrefillItem &item,
                                    const ScoringLayout &s, Value number,
                                    ArrayRef<Value> weights) {
-  for (int map : {0, 1})
+  for (int map : spec.maps())
     forEachVector(item, [&](Value lane) {
       Value then = b.load(
           b.vector,

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// The softmax of both maps for a block of queries: everything up to the weights
+// The softmax of each map for a block of queries: everything up to the weights
 // of keys, and nothing of what they are weights for. Queries are lanes of
 // vectors, so softmax needs no horizontal step.
 //
@@ -48,6 +48,7 @@ public:
 
   // Before the keys: PrefillQueries.cpp.
   void packQueries(const PrefillItem &item, const ScoringLayout &s);
+  /// Nothing where there is one map.
   void packLambda(const PrefillItem &item, const ScoringLayout &s);
   /// Sets maxima and sums to those of no key.
   void clear(const PrefillItem &item, const ScoringLayout &s);
@@ -65,7 +66,7 @@ public:
   RowRange getRowRange(const PrefillItem &item, const KvBlock &kvBlock);
 
   // One KV block: PrefillScores.cpp.
-  /// Stores exponentials of both maps, with maxima, sums and history.
+  /// Stores exponentials of each map, with maxima, sums and history.
   void scoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
                     const KeyHeads &heads, const KeyPartition &keys,
                     Value number);
@@ -172,7 +173,6 @@ private:
                         Value n, const MapScores &place, bool masked);
 
   // Scores by matrix tiles: PrefillTileScores.cpp.
-  const SpecOperand &getKeys(int map) const { return map ? spec.k2 : spec.k1; }
   void packKeyTiles(const PrefillItem &item, const ScoringLayout &s, int map,
                     Value base, Value first, Value count);
   void scoreTiles(const PrefillItem &item, const ScoringLayout &s,

@@ -16,7 +16,7 @@ using namespace mlir::diffattn;
 void PrefillScoring::packKeyTiles(const PrefillItem &item,
                                   const ScoringLayout &s, int map, Value base,
                                   Value first, Value count) {
-  Value stride = v.stride(getKeys(map), 2), columns = item.sizes.headDim;
+  Value stride = v.stride(spec.keysOf(map), 2), columns = item.sizes.headDim;
   auto rowOf = [&](Value key) {
     return b.at(base, atom.getNumber(b), b.mul(b.add(first, key), stride));
   };
@@ -32,7 +32,7 @@ void PrefillScoring::scoreTiles(const PrefillItem &item, const ScoringLayout &s,
   Value whole = b.mul(b.div(kvBlock.n, kTileRows), kTileRows);
   Value rows, stride, tail;
   if (readsKeyTiles(spec)) {
-    stride = v.stride(getKeys(map), 2);
+    stride = v.stride(spec.keysOf(map), 2);
     rows = b.at(base, atom.getNumber(b), b.mul(kvBlock.first, stride));
     tail = s.keyPanel;
     b.ifThen(b.less(whole, kvBlock.n), [&] {

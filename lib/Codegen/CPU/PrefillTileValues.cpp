@@ -17,15 +17,17 @@ using namespace mlir::diffattn;
 void PrefillValues::combineTiles(const PrefillItem &item,
                                  const PrefillLayout &s,
                                  const Combination &maps, Value n) {
-  auto kernel = getTileCombineKernel(b, module, schedule, atom);
+  auto kernel = maps.e2 ? getTileCombineKernel(b, module, schedule, atom)
+                        : getTileWeightsKernel(b, module, schedule, atom);
   scoring.forEachVector(item, [&](Value lane) {
     Value plane = b.mul(lane, schedule.getKvBlockSize());
-    LLVM::CallOp::create(
-        b, kernel,
-        ValueRange{b.at(maps.e1, b.i32, lane), b.at(maps.e2, b.i32, lane),
-                   b.at(maps.factor1, b.f32, lane),
-                   b.at(maps.factor2, b.f32, lane), n,
-                   b.at(s.probabilities, atom.getNumber(b), plane)});
+    SmallVector<Value> arguments = {b.at(maps.e1, b.i32, lane)};
+    if (maps.e2)
+      arguments.append({b.at(maps.e2, b.i32, lane),
+                        b.at(maps.factor1, b.f32, lane),
+                        b.at(maps.factor2, b.f32, lane)});
+    arguments.append({n, b.at(s.probabilities, atom.getNumber(b), plane)});
+    LLVM::CallOp::create(b, kernel, arguments);
   });
 }
 

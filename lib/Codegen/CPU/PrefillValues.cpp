@@ -37,13 +37,16 @@ void PrefillValues::combine(const PrefillItem &item, const PrefillLayout &s,
   if (atom.usesTiles)
     return combineTiles(item, s, maps, n);
   scoring.forVectors(item, [&](Value lane, int64_t width) {
-    auto kernel = getCombineKernel(b, module, schedule, width, atom);
-    LLVM::CallOp::create(b, kernel,
-                         ValueRange{b.at(maps.e1, b.f32, lane),
-                                    b.at(maps.e2, b.f32, lane),
-                                    b.at(maps.factor1, b.f32, lane),
-                                    b.at(maps.factor2, b.f32, lane), n,
-                                    b.at(s.probabilities, b.f32, lane)});
+    auto kernel = maps.e2
+                      ? getCombineKernel(b, module, schedule, width, atom)
+                      : getPackWeightsKernel(b, module, schedule, width, atom);
+    SmallVector<Value> arguments = {b.at(maps.e1, b.f32, lane)};
+    if (maps.e2)
+      arguments.append({b.at(maps.e2, b.f32, lane),
+                        b.at(maps.factor1, b.f32, lane),
+                        b.at(maps.factor2, b.f32, lane)});
+    arguments.append({n, b.at(s.probabilities, b.f32, lane)});
+    LLVM::CallOp::create(b, kernel, arguments);
   });
 }
 
@@ -89,6 +92,10 @@ Value PrefillValues::packWeights(const PrefillItem &item,
   Value weights = s.scores[map];
   if (atom.pack == 1)
     return weights;
+  if (!spec.hasSecondMap()) {
+    combine(item, s, {weights, {}, {}, {}}, n);
+    return s.probabilities;
+  }
   scoring.forEachVector(item, [&](Value lane) {
     b.store(b.splat(1.0f), s.newMaxima, lane);
     b.store(b.zero(), s.factors[map], lane);
@@ -102,7 +109,7 @@ void PrefillValues::mergeKvBlock(const PrefillItem &item,
                                  const KeyPartition &keys, Value number) {
   KvBlock kvBlock = scoring.getKvBlock(s, keys, number);
   ValueBlock block = getValueBlock(item, s, head, kvBlock);
-  for (int map : {0, 1}) {
+  for (int map : spec.maps()) {
     rescaleOutput(item, s, map);
     Value p = packWeights(item, s, map, kvBlock.n);
     multiply(item, s, block, {p, s.output[map], {s.scores[map]}});
@@ -266,7 +273,7 @@ void PrefillValues::multiplyRegistersCarefully(const PrefillItem &item,
 
 void PrefillValues::finishSums(const PrefillItem &item,
                                const PrefillLayout &s) {
-  for (int map : {0, 1})
+  for (int map : spec.maps())
     scoring.forEachVector(item, [&](Value lane) {
       Value sum = b.load(b.vector, s.sums[map], lane);
       Value numerator = map ? b.load(b.vector, s.lambda, lane) : b.splat(1.0f);
@@ -278,15 +285,20 @@ void PrefillValues::finishSums(const PrefillItem &item,
 void PrefillValues::finishOnline(const PrefillItem &item,
                                  const PrefillLayout &s) {
   b.loop(item.rows, [&](Value row) {
-    Value weight1 = b.splat(b.load(b.f32, s.sums[0], row));
-    Value weight2 = b.splat(b.load(b.f32, s.sums[1], row));
+    Value weights[2], outputs[2];
+    for (int map : spec.maps())
+      weights[map] = b.splat(b.load(b.f32, s.sums[map], row));
     Value offset = b.mul(row, s.valuePanelStride);
-    Value o1 = b.at(s.output[0], b.f32, offset),
-          o2 = b.at(s.output[1], b.f32, offset);
+    for (int map : spec.maps())
+      outputs[map] = b.at(s.output[map], b.f32, offset);
     b.loop(b.index(0), s.valuePanelStride, b.lanes, [&](Value c) {
-      Value x1 = b.mulf(b.load(b.vector, o1, c), weight1);
-      Value x2 = b.mulf(b.load(b.vector, o2, c), weight2);
-      b.store(b.subf(x1, x2), o1, c);
+      auto weigh = [&](int map) {
+        return b.mulf(b.load(b.vector, outputs[map], c), weights[map]);
+      };
+      Value x = weigh(0);
+      if (spec.hasSecondMap())
+        x = b.subf(x, weigh(1));
+      b.store(x, outputs[0], c);
     });
   });
 }

@@ -52,22 +52,23 @@ public:
   void combineKvBlock(const PrefillItem &item, const PrefillLayout &s,
                       const ValueHead &head, const KeyPartition &keys,
                       Value number);
-  /// Online: moves both outputs to the new maxima, then adds the KV block that
+  /// Online: moves the outputs to the new maxima, then adds the KV block that
   /// was scored last.
   void mergeKvBlock(const PrefillItem &item, const PrefillLayout &s,
                     const ValueHead &head, const KeyPartition &keys,
                     Value number);
-  /// Online: output 1 becomes the difference of both by their weights.
+  /// Online: output 1 becomes the difference of both by their weights, or, of
+  /// one map, is weighted.
   void finishOnline(const PrefillItem &item, const PrefillLayout &s);
   /// Ends rows and stores them.
   void finishRows(const PrefillItem &item, const PrefillLayout &s);
 
   /// The difference e1 * factor1 - e2 * factor2 of two maps, of exponentials
-  /// and of factors of lanes.
+  /// and of factors of lanes; e1 alone, where there is one map.
   struct Combination {
     Value e1, e2, factor1, factor2;
   };
-  /// Stores the difference of both maps for `n` keys as the product reads it.
+  /// Stores it for `n` keys as the product reads it.
   void combine(const PrefillItem &item, const PrefillLayout &s,
                const Combination &maps, Value n);
   /// Adds the product of a KV block, where values that are not finite reach

@@ -91,9 +91,11 @@ LogicalResult SpecBuilder::build(const AttentionOperands &operands,
   using View = OperandView;
   spec.batch = bindDim(operands.q1, View::Batch);
   spec.signalHeads = bindDim(operands.q1, View::Head);
-  spec.noiseHeads = bindDim(operands.q2, View::Head);
+  spec.noiseHeads =
+      operands.q2 ? bindDim(operands.q2, View::Head) : spec.signalHeads;
   spec.key1Heads = bindDim(operands.k1, View::Head);
-  spec.key2Heads = bindDim(operands.k2, View::Head);
+  spec.key2Heads =
+      operands.k2 ? bindDim(operands.k2, View::Head) : spec.key1Heads;
   spec.valueHeads = bindDim(operands.v, View::Head);
   spec.queries = bindDim(operands.q1, View::Row);
   spec.keys = bindDim(operands.k1, View::Row);
@@ -105,7 +107,7 @@ LogicalResult SpecBuilder::build(const AttentionOperands &operands,
   }
   spec.headDim = bindDim(operands.q1, View::Column);
   spec.valueDim = bindDim(operands.v, View::Column);
-  spec.lambdaHeads = operands.lambda.getType().getRank() == 3
+  spec.lambdaHeads = operands.lambda && operands.lambda.getType().getRank() == 3
                          ? bindDim(operands.lambda, View::Head)
                          : spec.signalHeads;
 

@@ -21,7 +21,8 @@ SplitKVCall::SplitKVCall(KernelBuilder &b, const AttentionSpec &spec,
       v(b, spec, context), sizes(sizes) {
   groups = getGroups();
   groupRows[0] = b.mul(groups.signal, sizes.queries);
-  groupRows[1] = b.mul(groups.noise, sizes.queries);
+  groupRows[1] =
+      spec.hasSecondMap() ? b.mul(groups.noise, sizes.queries) : b.index(0);
   queryStride = b.roundUp(sizes.headDim, b.lanes);
   // A width that is not known has a last step of masked keys, perhaps of none:
   // the query must be 0 there, not what lay in memory.
@@ -72,12 +73,13 @@ SplitKVMemory SplitKVCall::layOutMemory(Value base) {
   auto take = partTaker(b, base, m.total);
   Value rows[] = {b.mul(sizes.signalHeads, sizes.queries),
                   b.mul(sizes.noiseHeads, sizes.queries)};
-  for (int map : {0, 1}) {
+  for (int map : spec.maps()) {
     Value count = b.mul(b.mul(sizes.batch, rows[map]), paddedBlocks);
     m.maxima[map] = take(count);
     m.sums[map] = take(count);
   }
-  m.factors = take(b.mul(b.mul(b.mul(sizes.batch, rows[0]), paddedBlocks), 2));
+  m.factors = take(b.mul(b.mul(b.mul(sizes.batch, rows[0]), paddedBlocks),
+                         spec.maps().size()));
   Value items = getItems();
   Value both = b.add(groupRows[0], groupRows[1]);
   m.scores = take(b.mul(b.mul(items, both), schedule.getKvSplitSize()));
@@ -119,8 +121,8 @@ SplitKVSizes SplitKVCall::getSizes() {
 
 SplitKVCall::Map SplitKVCall::getMap(int number) {
   const bool second = number == 1;
-  return {{second ? &spec.q2 : &spec.q1, v},
-          {second ? &spec.k2 : &spec.k1, v},
+  return {{&spec.queriesOf(number), v},
+          {&spec.keysOf(number), v},
           second ? sizes.noiseHeads : sizes.signalHeads,
           second ? groups.noise : groups.signal,
           second ? groups.key2 : groups.key1,
@@ -138,7 +140,7 @@ Value SplitKVCall::getHeader(Value part, const Map &map, Value batch,
 
 Value SplitKVCall::getFactors(int map, Value batch, Value head, Value query) {
   Value number = row(b.add(b.mul(batch, sizes.signalHeads), head), query);
-  number = b.add(b.mul(number, 2), map);
+  number = b.add(b.mul(number, spec.maps().size()), map);
   return b.at(m.factors, b.f32, b.mul(number, paddedBlocks));
 }
 

@@ -13,12 +13,14 @@
 namespace mlir::diffattn {
 
 /// How many groups of heads there are, and the heads of each operand in one.
+/// Where there is one map, heads of map 2 are those of map 1.
 struct HeadGroups {
   Value groups, signal, noise, key1, key2, value;
 };
 
 /// Where the parts of a call's memory lie, in f32. A row is a query of a head
-/// (signal heads for map 1, noise heads for map 2).
+/// (signal heads for map 1, noise heads for map 2). Parts of map 2 are null
+/// where there is one map.
 struct SplitKVMemory {
   /// [row][block], blocks padded to whole vectors.
   Value maxima[2], sums[2];

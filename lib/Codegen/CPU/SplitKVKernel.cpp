@@ -58,7 +58,8 @@ bool SplitKVKernel::readsMapsAlike(const AttentionSpec &spec) {
   auto areAlike = [](const SpecSize &x, const SpecSize &y) {
     return x.value == y.value;
   };
-  return !spec.isPaged() && areAlike(spec.signalHeads, spec.noiseHeads) &&
+  return spec.hasSecondMap() && !spec.isPaged() &&
+         areAlike(spec.signalHeads, spec.noiseHeads) &&
          areAlike(spec.key1Heads, spec.key2Heads) &&
          readsAlike(spec.q1, spec.q2) && readsAlike(spec.k1, spec.k2);
 }
@@ -292,15 +293,19 @@ SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
       kernel.emitScores(map, args[1], args[2]);
     });
   };
-  LLVM::LLVMFuncOp maps[2];
-  for (int map : {0, 1})
-    maps[map] = alike ? emitScores("_scores_of_map", std::nullopt)
-                      : emitScores("_scores" + Twine(map + 1), map);
-  functions.scores =
-      emit("_scores", [&](const CallSizes &sizes, ValueRange args) {
-        Value items = SplitKVCall(b, spec, sizes, args[0]).getItems();
-        callScores(b, spec, items, maps, args);
-      });
+  if (spec.hasSecondMap()) {
+    LLVM::LLVMFuncOp maps[2];
+    for (int map : spec.maps())
+      maps[map] = alike ? emitScores("_scores_of_map", std::nullopt)
+                        : emitScores("_scores" + Twine(map + 1), map);
+    functions.scores =
+        emit("_scores", [&](const CallSizes &sizes, ValueRange args) {
+          Value items = SplitKVCall(b, spec, sizes, args[0]).getItems();
+          callScores(b, spec, items, maps, args);
+        });
+  } else {
+    functions.scores = emitScores("_scores", /*map=*/0);
+  }
   functions.factors =
       emit("_factors", [&](const CallSizes &sizes, ValueRange args) {
         SplitKVRows(b, spec, sizes, args[0]).emitFactors(args[1]);

@@ -12,7 +12,8 @@
 //            a key is read once for several queries, and scores of map 2 are
 //            made once for all signal heads of a noise head
 //   factors  per row, what turns a block's exponentials into weights
-//   values   P = A1 - lambda * A2 of the block, multiplied with V once
+//   values   P = A1 - lambda * A2 of the block, multiplied with V once; of one
+//            map P = A1
 //   merge    sums a row's blocks in the order of the keys and ends the row
 // Memory is to be kept busy: weights are made in small portions, just before
 // the few values that they meet, and exponentials lie so that those of all rows
@@ -84,9 +85,9 @@ private:
   };
 
   /// Rows of one query that take the same values: where their weights and their
-  /// outputs lie, and the exponentials of both maps of the first row.
+  /// outputs lie, and the exponentials of each map of the first row.
   struct Outputs {
-    std::array<Value, 2> exponentials;
+    SmallVector<Value, 2> exponentials;
     SmallVector<Value> weights, outputs;
   };
 
@@ -177,8 +178,8 @@ private:
   void forBlocks(Value total, int64_t largest,
                  function_ref<void(Value first, int64_t count)> body);
   Value getScores(const Map &map, Value row);
-  /// Of both maps, for a signal head of the group.
-  std::array<Value, 2> getExponentials(Value head, Value query);
+  /// Of each map, for a signal head of the group.
+  SmallVector<Value, 2> getExponentials(Value head, Value query);
   /// Where a key's score lies behind `getScores`, for a key that is a multiple
   /// of `step`, a power of two.
   Value getPosition(const Map &map, Value key, int64_t step);

@@ -25,10 +25,12 @@ SplitKVRows::Row SplitKVRows::locateRow(Value index) {
 
 void SplitKVRows::emitFactors(Value index) {
   const auto [batch, heads, query] = locateRow(index);
-  Value lambdas = b.splat(emitLambdaScalar(v, batch, heads, query));
+  Value lambdas;
+  if (spec.hasSecondMap())
+    lambdas = b.splat(emitLambdaScalar(v, batch, heads, query));
   if (spec.epilogue.lambdaSigmoid)
     lambdas = emitSigmoid(b, lambdas);
-  for (int map : {0, 1}) {
+  for (int map : spec.maps()) {
     Value head = map ? heads.noise : heads.signal;
     Value maxima = getHeader(m.maxima[map], getMap(map), batch, head, query);
     Value sums = getHeader(m.sums[map], getMap(map), batch, head, query);
@@ -72,8 +74,10 @@ void SplitKVRows::emitMerge(Value index, Value scratch) {
   Value group = b.div(head, groups.signal);
   Value first = b.mul(b.add(b.mul(batch, groups.groups), group), blocks);
   Value inGroup = row(b.rem(head, groups.signal), query);
-  Value sums[] = {getHeader(m.sums[0], getMap(0), batch, head, query),
-                  getHeader(m.sums[1], getMap(1), batch, heads.noise, query)};
+  SmallVector<Value> sums;
+  for (int map : spec.maps())
+    sums.push_back(getHeader(m.sums[map], getMap(map), batch,
+                             map ? heads.noise : head, query));
   b.loop(blocks, [&](Value block) {
     // A block whose keys no query sees has no output.
     Value used;

@@ -19,7 +19,9 @@ using namespace mlir::diffattn;
 /// Keys of a tile where rows that lie apart are asked for once a tile.
 static constexpr int64_t kApartKeys = 32;
 
-std::array<Value, 2> SplitKVKernel::getExponentials(Value head, Value query) {
+SmallVector<Value, 2> SplitKVKernel::getExponentials(Value head, Value query) {
+  if (!spec.hasSecondMap())
+    return {getScores(getMap(0), row(head, query))};
   Value noise = b.div(head, b.div(groups.signal, groups.noise));
   return {getScores(getMap(0), row(head, query)),
           getScores(getMap(1), row(noise, query))};
@@ -28,20 +30,23 @@ std::array<Value, 2> SplitKVKernel::getExponentials(Value head, Value query) {
 /// P = A1 - lambda * A2 of one row, as numbers of packs.
 void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
                                 int64_t span) {
-  std::array<Value, 2> exponentials = getExponentials(head, query);
+  SmallVector<Value, 2> exponentials = getExponentials(head, query);
   Value number = row(head, query);
   Value inAll = b.add(b.mul(group, groups.signal), head);
   auto factor = [&](int map) {
     return b.splat(b.load(b.f32, getFactors(map, batch, inAll, query), block));
   };
-  Value factor1 = factor(0), factor2 = factor(1);
+  SmallVector<Value, 2> factors;
+  for (int map : spec.maps())
+    factors.push_back(factor(map));
   Value to = getWeights(number, first, span);
   b.loop(first, end, b.lanes, [&](Value key) {
     auto load = [&](int map, Value e) {
       return b.load(b.vector, e, getPosition(getMap(map), key, b.lanes));
     };
-    Value p = b.fma(load(1, exponentials[1]), factor2,
-                    b.mulf(load(0, exponentials[0]), factor1));
+    Value p = b.mulf(load(0, exponentials[0]), factors[0]);
+    if (spec.hasSecondMap())
+      p = b.fma(load(1, exponentials[1]), factors[1], p);
     b.storeNarrow(p, to, valueAtom.getNumber(b), key);
   });
 }
@@ -55,7 +60,7 @@ Value SplitKVKernel::getWeights(Value row, Value first, int64_t span) {
 /// Whether one of the maps gives a key weight.
 Value SplitKVKernel::isSeen(const Outputs &outputs, Value key) {
   Value seen;
-  for (int map : {0, 1}) {
+  for (int map : spec.maps()) {
     Value e = b.load(b.f32, outputs.exponentials[map],
                      getPosition(getMap(map), key, /*step=*/1));
     Value some = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,

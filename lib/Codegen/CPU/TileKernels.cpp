@@ -201,6 +201,41 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
       });
 }
 
+LLVM::LLVMFuncOp mlir::diffattn::getTileWeightsKernel(KernelBuilder &b,
+                                                      ModuleOp module,
+                                                      CpuPrefillAttr schedule,
+                                                      const ProductAtom &atom) {
+  const int64_t stride = schedule.getQBlockSize();
+  std::string name =
+      b.kernelName("tile_weights" + Twine(atom.suffix) + "_r" + Twine(stride));
+  Type p = b.pointer;
+  return b.getOrEmitFunction(module, name, {p, b.i64, p}, [&](ValueRange args) {
+    Value e = args[0], n = args[1], out = args[2];
+    Value pairCount = b.ceilDiv(n, 2), lastPair = b.add(pairCount, -1);
+    Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(b.integers));
+    // `first` and the 31 keys after it, by pairs. The last of an odd number
+    // of keys is paired with 0 already.
+    auto transpose = [&](Value first, bool isWhole) {
+      Value firstPair = b.div(first, 2);
+      SmallVector<Value> pairs;
+      for (int64_t i = 0; i < kTileDepth / 2; ++i) {
+        Value pair = b.add(firstPair, i);
+        Value at = b.mul(isWhole ? pair : b.min(pair, lastPair), stride);
+        Value keys = b.load(b.integers, e, b.i32, at);
+        pairs.push_back(
+            isWhole ? keys : b.select(b.less(pair, pairCount), keys, zeros));
+      }
+      Value tile = b.at(out, atom.getNumber(b), b.mul(first, kTileRows));
+      for (auto [row, keys] : llvm::enumerate(emitTranspose(b, pairs)))
+        b.store(keys, tile, b.i32, b.index(row * kTileLanes));
+    };
+    Value whole = b.mul(b.div(n, kTileDepth), kTileDepth);
+    b.loop(b.index(0), whole, kTileDepth,
+           [&](Value key) { transpose(key, /*isWhole=*/true); });
+    b.ifThen(b.less(whole, n), [&] { transpose(whole, /*isWhole=*/false); });
+  });
+}
+
 LLVM::LLVMFuncOp mlir::diffattn::getTileProductKernel(KernelBuilder &b,
                                                       ModuleOp module,
                                                       CpuPrefillAttr schedule,

@@ -45,6 +45,14 @@ LLVM::LLVMFuncOp getTileCombineKernel(KernelBuilder &b, ModuleOp module,
                                       CpuPrefillAttr schedule,
                                       const ProductAtom &atom);
 
+/// p[key / 32][lane][key % 32]: the exponentials of `n` keys of one map and one
+/// vector of queries, with zeros up to a multiple of 32 keys. Exponentials are
+/// pairs, as `getTileExponentialKernel` leaves them.
+///   (e: ptr, n, p: ptr)
+LLVM::LLVMFuncOp getTileWeightsKernel(KernelBuilder &b, ModuleOp module,
+                                      CpuPrefillAttr schedule,
+                                      const ProductAtom &atom);
+
 /// out[row][c] += sum over keys of p[row][key] * values[key][c], for the rows
 /// [rowBegin, rowEnd), a multiple of 16 `tiles` of them, and `columns` columns,
 /// a multiple of 16. Tiles of p are [row / 16][key / 32], with room for

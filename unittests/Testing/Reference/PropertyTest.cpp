@@ -63,6 +63,23 @@ TEST(Property, P1_LambdaZeroIsAttentionOnMap1) {
   expectNear(run(a), softmaxAttention(a.q1, a.k1, a.v, a.scale), 1e-14);
 }
 
+TEST(Property, P1_OneMapIsSoftmaxAttention) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 5, 0.0);
+  std::vector<double> expected = softmaxAttention(a.q1, a.k1, a.v, a.scale);
+  a.q2 = a.k2 = a.lambda = View();
+  ASSERT_EQ(check(a), "");
+  expectNear(run(a), expected, 1e-14);
+}
+
+TEST(Property, P1_OneMapHasNeitherLambdaNorMean) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 5, 0.3);
+  a.q2 = a.k2 = View();
+  EXPECT_EQ(check(a), "expected neither lambda nor integral with one map, but "
+                      "got one");
+}
+
 TEST(Property, P2_ConstantValuesGiveOneMinusLambda) {
   Pool pool;
   AttentionArguments a = plainV1(pool, 5, 0.3);
