@@ -1,6 +1,7 @@
 """diffattn: differential attention, and the models built on it, compiled for this machine.
 
     diffattn.attention(q1, k1, q2, k2, v, lam, ...)    one attention on NumPy or DLPack arrays
+    diffattn.plain_attention(q, k, v, ...)             the same of a single map: softmax attention
     diffattn.load(directory)                           a model from its config.json and safetensors
     diffattn.quantize(directory, output, "int4")       the same with narrow weights, as another folder
     diffattn.bundle.load(directory)                    a compiled model, without the compiler
@@ -16,8 +17,8 @@ Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "onnx", "patch", "runtime",
-           "quantize", "unpatch"]
+__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "onnx", "patch", "plain_attention",
+           "runtime", "quantize", "unpatch"]
 
 import sys
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from .errors import DiffAttnError
 
 if TYPE_CHECKING:
     from . import bundle, jax, onnx, runtime
-    from ._attention import attention
+    from ._attention import attention, plain_attention
     from .model import load
     from .quantization import quantize
     from .torch_front import compile
@@ -40,11 +41,11 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> object:
     # Loaded when asked for: `diffattn build` and `diffattn info` need no compiled library.
-    if name == "attention":
-        from ._attention import attention
+    if name in ("attention", "plain_attention"):
+        from . import _attention
 
-        globals()[name] = attention  # the next time without this function
-        return attention
+        globals()[name] = getattr(_attention, name)  # the next time without this function
+        return globals()[name]
     if name == "load":
         from .model import load
 

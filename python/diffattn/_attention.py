@@ -1,4 +1,4 @@
-"""`diffattn.attention`: one differential attention on arrays, and its gradients.
+"""`diffattn.attention`: one differential attention on arrays, and its gradients; `diffattn.plain_attention`: one of a single map.
 
 The arguments are named as in PyTorch's `scaled_dot_product_attention` and mean what docs/spec.md says. A call with new
 types, head counts, widths or options compiles; other batches, lengths and strides of the same kind do not.
@@ -22,7 +22,7 @@ from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
-from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, NAMES, OPERAND, OPERANDS, REQUIRED
+from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
 from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, X, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
@@ -101,7 +101,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table are
     checked before anything is written, so they come from memory of the host.
     """
-    if is_tensor(q1) and _wants_gradient(q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate):
+    maps = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
+    if is_tensor(q1) and _find_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate):
         from .torch.gradient import attention_with_gradient
 
         return attention_with_gradient(
@@ -109,26 +110,61 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
             lam_activation=lam_activation, norm=norm, norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode,
             out_scale=out_scale, gate=gate, kv_len=kv_len, q_offset=q_offset, segment_ids=segment_ids, cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, target=target, threads=threads, out=out, stream=stream, x=x)
+    return _attend(maps, (scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral), attn_mask,
+                   norm_weight, gate, kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream,
+                   x)
+
+
+def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | None = None, is_causal: bool = False,
+                    window: tuple[int | None, int | None] | None = None, attn_mask: ArrayLike = None, softcap: float | None = None,
+                    norm: str | None = None, norm_weight: ArrayLike = None, norm_eps: float = 1e-5, norm_eps_mode: str = "inside",
+                    out_scale: float = 1.0, gate: ArrayLike = None, kv_len: ArrayLike = None, q_offset: ArrayLike = None,
+                    segment_ids: tuple[ArrayLike, ArrayLike] | None = None, cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None,
+                    block_table: ArrayLike = None, target: str = "cpu", threads: int | None = None, out: ArrayLike = None,
+                    stream: Any = None) -> Any:
+    """softmax(scale q k^T) v for each head, as an array [B, H, Tq, dv]: `attention` of a single map.
+
+    q [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hv, Tk, dv], of the types that `attention` takes, with any strides. A key head serves H/Hk
+    query heads, a value head H/Hv. The other arguments are those of `attention`, with H in the place of its Hs and Hn: attn_mask
+    broadcasts to [B, H, Tq, Tk]. There are no lam, lam_activation and integral. On a GPU no kernel computes one map: slow, with a
+    warning that says so, and refused with cu_seqlens_q.
+
+    Raises InputError or UsageError before anything is written if arguments do not fit together, and UsageError for a tensor of PyTorch
+    that requires a gradient, because one map has none yet.
+    """
+    maps = dict(q=q, k=k, v=v)
+    if is_tensor(q):
+        name = _find_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate)
+        if name:
+            raise UsageError(f"{name}: expected a tensor that requires no gradient, because gradients of one map are not computed yet; "
+                             "call it under torch.no_grad() or with a detached tensor")
+    return _attend(maps, (scale, is_causal, window, softcap, None, norm, norm_eps, norm_eps_mode, out_scale), attn_mask, norm_weight, gate,
+                   kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream)
+
+
+def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k,
+            block_table, target, threads, out, stream, x=None) -> Any:
+    """`maps`: q1, k1, q2, k2, v and lam, or q, k and v of one map; `choices`: the arguments of `options_of`."""
     ordinal = ordinal_of(target)
     q_segments, kv_segments = split_segments(segment_ids)
     native = None
     if ordinal is not None or stream is not None:
-        native = choose_stream(dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight,
-                                    gate=gate, out=out, q_segments=q_segments, kv_segments=kv_segments, kv_len=kv_len,
-                                    q_offset=q_offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
-                                    block_table=block_table), stream, ordinal)
+        native = choose_stream(dict(maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out, q_segments=q_segments,
+                                    kv_segments=kv_segments, kv_len=kv_len, q_offset=q_offset, cu_seqlens_q=cu_seqlens_q,
+                                    cu_seqlens_k=cu_seqlens_k, block_table=block_table), stream, ordinal)
     # Before anything is read or converted.
     count = checks.threads(threads)
-    options = options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
-    if integral and segment_ids is not None:
+    options = options_of(*choices)
+    if "integral" in options and segment_ids is not None:
         raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     for name, array in (("out", out), ("x", x)):
         if array is not None and not isinstance(array, (np.ndarray, OnDevice)) and not hasattr(array, "__dlpack__"):
             raise checks.wrong(name, "an array to write into", array)
-    if x is not None and (integral or str(target).partition(":")[0] != "cpu"):
-        raise UsageError(f"x: expected none with {'integral' if integral else f'target {target}'}, because no kernel of it writes x")
-    found = _facts((q1, k1, q2, k2, v), lam, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k,
-                                              block_table, out, x), ordinal, native)
+    if x is not None and ("integral" in options or str(target).partition(":")[0] != "cpu"):
+        raise UsageError(f"x: expected none with {'integral' if 'integral' in options else f'target {target}'}, because no kernel of it writes x")
+    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, out, x),
+                   ordinal, native)
+    q1 = next(iter(maps.values()))
     given = kv_len is not None, q_offset is not None, found[1][:2] == found[3][:2]
     plan = _plan(Plan, found, *given, options, target)
     _add_positions(found, plan, kv_len, q_offset)
@@ -146,7 +182,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     if plan.is_empty:
         _check_target(target)
         return out
-    executable = _executable(plan)
+    executable = _executable(plan, frames=3)
     if plan.any_on_device:
         executable.check_device([found[slot][2] for slot in plan.slots], "attention")
     executable.call_packed("attention", plan.packed([found[slot][1] for slot in plan.slots]), len(plan.slots), 0, native, count)
@@ -176,7 +212,7 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
     attributes = options_of(**options)
     if "integral" in attributes:
         raise UsageError("integral: expected False, because it has no gradients")
-    found = _facts((q1, k1, q2, k1 if k2 is None else k2, v), lam,
+    found = _facts(dict(q1=q1, k1=k1, q2=q2, k2=k1 if k2 is None else k2, v=v, lam=lam),
                    (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), None, None)
     found.append(facts_of(d_out, "d_out"))
     found.append(_ABSENT if x is None else facts_of(x, "x"))
@@ -193,24 +229,32 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
             as_array(gradient, f"gradient of {name}")[...] = 0
     else:
         packed = plan.packed([found[slot][1] for slot in plan.slots])
-        _executable(plan).call_packed(plan.entry, packed, len(plan.slots), 0, None, count)
+        _executable(plan, frames=2).call_packed(plan.entry, packed, len(plan.slots), 0, None, count)
 
 
-def _wants_gradient(*values) -> bool:
-    """Whether PyTorch would record a gradient for one of these arguments, which are those of DIFFERENTIABLE, q1 a tensor. Raises UsageError
-    for what it differentiates in another way."""
+def _find_gradient(**given) -> str:
+    """The first of these arguments, those that may have gradients and of which some are tensors, for which PyTorch would record one; empty:
+    none. Raises UsageError for what it differentiates in another way."""
     torch = sys.modules["torch"]
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
-        from .torch.gradient import GRADIENTS, refuse_transforms
+        from .torch.gradient import refuse_transforms
 
-        refuse_transforms(dict(zip(GRADIENTS, values)))
-    return torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in values)
+        refuse_transforms(given)
+    if torch.is_grad_enabled():
+        for name, value in given.items():
+            if getattr(value, "requires_grad", False):
+                return name
+    return ""
 
 
-def _facts(maps, lam, others, ordinal: int | None, native: int | None) -> list[tuple]:
-    """Facts of q1, k1, q2, k2 and v, of lam, and of what is named in _SAID, without kv_len and q_offset."""
-    found = [facts_for(value, name, ordinal, native) for name, value in zip(NAMES, maps)]
-    found.append(_lambda(lam, ordinal, native))
+def _facts(maps: dict[str, Any], others, ordinal: int | None, native: int | None) -> list[tuple]:
+    """Facts of q1, k1, q2, k2, v and lam, of one map of q, k and v, and of what is named in _SAID, without kv_len and q_offset."""
+    if "lam" in maps:
+        found = [facts_for(maps[name], name, ordinal, native) for name in NAMES[:5]]
+        found.append(_lambda(maps["lam"], ordinal, native))
+    else:
+        said = [OF_ONE_MAP.get(operand.name, operand.name) for operand in REQUIRED]
+        found = [facts_for(maps[name], name, ordinal, native) if name in maps else _ABSENT for name in said]
     found += [_ABSENT if value is None else facts_for(value, name, ordinal, native) for name, value in zip(_SAID, others)]
     return found
 
@@ -241,7 +285,8 @@ def _plan(kind, found, has_lengths: bool, has_offsets: bool, shared: bool, optio
     return plan
 
 
-def _executable(plan: Plan | BackwardPlan) -> Executable:
+def _executable(plan: Plan | BackwardPlan, frames: int) -> Executable:
+    """`frames`: how many calls above this one the caller of the library is."""
     kind = plan.target, plan.module
     with _lock:
         executable = _compiled.pop(kind, None)
@@ -249,7 +294,7 @@ def _executable(plan: Plan | BackwardPlan) -> Executable:
             executable = Executable(plan.module, target=plan.target, name=plan.entry)
             for diagnostic in executable.diagnostics:
                 if diagnostic.kind == "missed":
-                    warnings.warn(f"{diagnostic.message} ({diagnostic.category})", RuntimeWarning, stacklevel=3)
+                    warnings.warn(f"{diagnostic.message} ({diagnostic.category})", RuntimeWarning, stacklevel=frames + 1)
         _compiled[kind] = executable
         if len(_compiled) > MOST_COMPILED:
             del _compiled[next(iter(_compiled))]
@@ -286,7 +331,7 @@ def _check_result(plan: Plan, found, result: int) -> None:
         other_low, other_high = array.span()
         if (not array.on_device and address + low < other_address + other_high and other_address + other_low < address + high
                 and _share(as_array(out, said), as_array(other, NAMES[slot]))):
-            raise InputError(f"{said}: expected an array that shares no element with {OPERANDS[slot].said}")
+            raise InputError(f"{said}: expected an array that shares no element with {plan.name_of(slot)}")
 
 
 def _share(a: np.ndarray, b: np.ndarray) -> bool:

@@ -165,7 +165,8 @@ def _memref(dtype: np.dtype, sizes: tuple[int | None, ...], is_dense: bool) -> s
 
 @functools.lru_cache(maxsize=1024)
 def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) -> str:
-    """The function `attention` of arguments with these names and types; `shared`: k1 is k2 too, which is not among them."""
+    """The function `attention` of arguments with these names and types, of one map without q2, k2 and lambda; `shared`: k1 is k2 too,
+    which is not among them."""
     type_of = dict(types)
     outs = f"outs(%init : {type_of['init']})" + (f" x(%x : {type_of['x']})" if "x" in type_of else "")
     return _function("attention", types, ("lambda", *_OPTIONAL), outs, attributes, shared)
@@ -186,7 +187,7 @@ def _function(op: str, types: tuple[tuple[str, str], ...], clauses: tuple[str, .
     """A function of the op's name that is one op; those of `clauses` that have types become its clauses."""
     type_of = dict(types)
     arguments = ", ".join(f"%{name}: {t}" for name, t in types)
-    ins = ("q1", "k1", "q2", "k1" if shared else "k2", "v")
+    ins = ("q1", "k1", "q2", "k1" if shared else "k2", "v") if "q2" in type_of else ("q1", "k1", "v")
     written = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(type_of[n] for n in ins)})"]
     written += [f"{n}(%{n} : {type_of[n]})" for n in clauses if n in type_of]
     return (f"func.func @{op}({arguments}) {{\n  diffattn.{op} {' '.join(written)}\n"

@@ -62,6 +62,8 @@ NAMES = tuple(OPERAND)
 #: The first ones, without which no call is, and the others, without the results.
 REQUIRED, OPTIONAL = OPERANDS[:6], OPERANDS[6:-2]
 KEYS = ("k1", "k2", "v")
+#: Those of the second map, and what a call of one map calls its own.
+OF_MAP2, OF_ONE_MAP = ("q2", "k2", "lambda"), {"q1": "q", "k1": "k"}
 #: One number for each sequence.
 POSITIONS = ("kv_len", "q_offset")
 #: Where sequences begin, and which pages are theirs.

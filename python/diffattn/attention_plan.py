@@ -15,8 +15,8 @@ import numpy as np
 from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
 from .attention_module import attributes_of, backward_module, memref, module, size_bounds
-from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLOATS, I32, I64, KEYS, NAMES, OPERAND, OPERANDS, POSITIONS,
-                                 TABLES, Operand)
+from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLOATS, I32, I64, KEYS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS,
+                                 POSITIONS, TABLES, Operand)
 from .errors import InputError, UsageError
 
 KV_LEN, Q_OFFSET, INIT, X = (NAMES.index(name) for name in (*POSITIONS, "init", "x"))
@@ -57,7 +57,9 @@ class Plan(_Packed):
     entry = "attention"
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
-        given = {name: ArrayType(spec, OPERAND[name].said) for name, spec in zip(NAMES, specs) if spec is not None}
+        #: Whether there is one map.
+        self.is_single = specs[NAMES.index("q2")] is None
+        given = {name: ArrayType(spec, said_of(name, self.is_single)) for name, spec in zip(NAMES, specs) if spec is not None}
         sizes = check_arguments(given, options, has_lengths)
         #: The result's shape and, if none was given, its type.
         self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
@@ -84,6 +86,10 @@ class Plan(_Packed):
         attributes = attributes_of(sizes["d"], options) + ("" if tables else size_bounds(sizes["Tq"], sizes["Tk"]))
         self.module, self.target = module(types, attributes, shared), target
         self._lay_out()
+
+    def name_of(self, slot: int) -> str:
+        """What errors call the operand of a slot."""
+        return said_of(NAMES[slot], self.is_single)
 
 
 class BackwardPlan(_Packed):
@@ -158,8 +164,9 @@ def _add_positions(given, batch: int, has_lengths: bool, has_offsets: bool) -> N
 
 
 def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...], has_lengths: bool) -> dict[str, int]:
-    """The sizes of a call whose arguments by their `NAMES` have these types and shapes. Raises InputError for those that do not fit
-    together, and gives a mask ("bias") its four axes, in place. kv_len, q_offset and init are not looked at."""
+    """The sizes of a call whose arguments by their `NAMES` have these types and shapes, of one map without q2, k2 and lambda. Raises
+    InputError for those that do not fit together, and gives a mask ("bias") its four axes, in place. kv_len, q_offset and init are not
+    looked at."""
     sizes = _check_operands(given)
     _check_others(given, sizes, options)
     _check_tables(given, sizes, options, has_lengths)
@@ -191,8 +198,9 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
     if others or "integral" in options:
         raise UsageError(f"{(others or ['integral'])[0]}: expected none with {' and '.join(tables)}")
     for name in ("q1", *(KEYS if "cu_seqlens_k" in given else ())):
-        if "cu_seqlens_q" in given and given[name].shape[0] != 1:
-            raise InputError(f"{name}: expected one batch, in which sequences follow one another, but got {given[name].shape[0]}")
+        if "cu_seqlens_q" in given and name in given and given[name].shape[0] != 1:
+            raise InputError(f"{said_of(name, 'q2' not in given)}: expected one batch, in which sequences follow one another, but got "
+                             f"{given[name].shape[0]}")
     if "cu_seqlens_q" in given:
         sizes["N"] = given["cu_seqlens_q"].shape[0] - 1
     if "cu_seqlens_k" in given:
@@ -201,17 +209,28 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
         raise InputError(f"block_table: expected shape [N, pages] with N = {sizes['N']} sequences, but got "
                          f"{list(given['block_table'].shape)}")
     elif sizes["P"] == 0 or sizes["Tk"] == 0:
-        raise InputError(f"k1: expected at least one page, of at least one key, but got {sizes['P']} of {sizes['Tk']}")
+        raise InputError(f"{said_of('k1', 'q2' not in given)}: expected at least one page, of at least one key, but got {sizes['P']} of "
+                         f"{sizes['Tk']}")
+
+
+def said_of(name: str, is_single: bool) -> str:
+    """What errors call the op's operand `name` in a call of one map or of two."""
+    return OF_ONE_MAP[name] if is_single and name in OF_ONE_MAP else OPERAND[name].said
 
 
 def _check_operands(given) -> dict[str, int]:
+    said = {name: said_of(name, "q2" not in given) for name in NAMES[:5]}
     for name in NAMES[:5]:
-        array = given[name]
+        array = given.get(name)
+        if array is None:
+            continue
         if array.ndim != 4:
-            raise InputError(f"{name}: expected rank 4, [batch, heads, length, width], but got shape {list(array.shape)}")
+            raise InputError(f"{said[name]}: expected rank 4, [batch, heads, length, width], but got shape {list(array.shape)}")
         if array.dtype not in FLOATS:
-            raise InputError(f"{name}: expected float32, float16 or bfloat16, but got {array.dtype}")
-    q1, k1, q2, k2, v = (given[name] for name in NAMES[:5])
+            raise InputError(f"{said[name]}: expected float32, float16 or bfloat16, but got {array.dtype}")
+    q1, k1, v = (given[name] for name in ("q1", "k1", "v"))
+    # The heads of one map are their own noise heads.
+    q2, k2 = given.get("q2", q1), given.get("k2", k1)
     sizes = {"B": q1.shape[0], "Hs": q1.shape[1], "Tq": q1.shape[2], "d": q1.shape[3], "Hn": q2.shape[1],
              "Hk1": k1.shape[1], "Hk2": k2.shape[1], "Hv": v.shape[1], "Tk": k1.shape[2], "dv": v.shape[3]}
     # Pages of keys have a first axis of their own.
@@ -220,28 +239,32 @@ def _check_operands(given) -> dict[str, int]:
     wanted = {"k1": (first, "Hk1", "Tk", "d"), "q2": ("B", "Hn", "Tq", "d"), "k2": (first, "Hk2", "Tk", "d"),
               "v": (first, "Hv", "Tk", "dv")}
     for name, axes in wanted.items():
+        if name not in given:
+            continue
         if given[name].dtype != q1.dtype:
-            raise InputError(f"{name}: expected {q1.dtype} as q1, but got {given[name].dtype}")
+            raise InputError(f"{said[name]}: expected {q1.dtype} as {said['q1']}, but got {given[name].dtype}")
         expected = tuple(sizes[axis] for axis in axes)
         if given[name].shape != expected:
-            raise InputError(f"{name}: expected shape [{', '.join(axes)}] = {list(expected)}, but got "
+            raise InputError(f"{said[name]}: expected shape [{', '.join(axes)}] = {list(expected)}, but got "
                              f"{list(given[name].shape)}")
     for many, of, few, name in (("Hs", "q1", "Hn", "q2"), ("Hs", "q1", "Hk1", "k1"), ("Hn", "q2", "Hk2", "k2"),
                                 ("Hs", "q1", "Hv", "v")):
         if sizes[few] == 0 or sizes[many] % sizes[few]:
-            raise InputError(f"{name}: expected {many} to be a multiple of {few}, a divisor of the {sizes[many]} heads of {of}, "
-                             f"but got {sizes[few]}")
+            raise InputError(f"{said[name]}: expected {many} to be a multiple of {few}, a divisor of the {sizes[many]} heads of "
+                             f"{said[of]}, but got {sizes[few]}")
     if sizes["d"] == 0:
-        raise InputError("q1: expected a width d of at least 1, but got 0")
+        raise InputError(f"{said['q1']}: expected a width d of at least 1, but got 0")
     return sizes
 
 
 def _check_others(given, sizes, options) -> None:
-    dtype, lam, batch, heads, queries = given["q1"].dtype, given["lambda"], sizes["B"], sizes["Hs"], sizes["Tq"]
-    forms = dict.fromkeys([(heads,), (batch, queries, heads), (batch, queries, sizes["Hn"])])
-    if lam.shape and lam.shape not in forms:
-        raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms)}, but got {list(lam.shape)}")
-    _check_type(given, "lambda", (F32,), lam.shape)
+    dtype = given["q1"].dtype
+    if "lambda" in given:
+        lam, batch, heads, queries = given["lambda"], sizes["B"], sizes["Hs"], sizes["Tq"]
+        forms = dict.fromkeys([(heads,), (batch, queries, heads), (batch, queries, sizes["Hn"])])
+        if lam.shape and lam.shape not in forms:
+            raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms)}, but got {list(lam.shape)}")
+        _check_type(given, "lambda", (F32,), lam.shape)
     if "bias" in given:
         given["bias"] = _mask(given["bias"], dtype, sizes)
     if "norm_weight" in given and not any(option and option.startswith("norm = ") for option in options):

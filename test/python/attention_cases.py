@@ -72,7 +72,7 @@ def draw_signature(rng, **fixed):
                sigmoid=pick(False, True), norm=pick(None, "rms"), eps=pick(1e-5, 0.0), eps_mode=pick("inside", "outside"), weight=None,
                out_scale=pick(1.0, 0.7), gate=pick(False, False, True), layout=pick("bhtd", "bthd", "split"),
                step=pick(1, 1, 1, 1, 2), noise=pick(1, 2),
-               widths=pick((32, 64), (64, 128), (64, 64), (128, 128), (96, 192), (128, 256), (16, 16), (20, 33), (8, 24), (2, 4), (192, 128)))
+               maps=2, widths=pick((32, 64), (64, 128), (64, 64), (128, 128), (96, 192), (128, 256), (16, 16), (20, 33), (8, 24), (2, 4), (192, 128)))
     sig["signal"] = sig["noise"] * pick(1, 1, 2, 3)
     sig["key1"], sig["key2"], sig["value"] = divisor(sig["signal"]), divisor(sig["noise"]), divisor(sig["signal"])
     sig["shared"] = sig["key1"] == sig["key2"] and pick(False, True)
@@ -87,6 +87,8 @@ def draw_signature(rng, **fixed):
     sig["result"] = pick(None, None, "f32")
     sig["segments"] = pick(None, None, np.int64, np.int32)
     sig.update(fixed)
+    if sig["maps"] == 1:  # signal heads are their own noise heads
+        sig.update(noise=sig["signal"], lam="number", sigmoid=False, shared=False)
     return sig
 
 
@@ -95,7 +97,7 @@ def plain_signature(**changed):
     sig = dict(dtype="bf16", causal=False, window=None, softcap=None, mask=None, kv_len=False, q_offset=False, lam="number",
                sigmoid=False, norm=None, eps=1e-5, eps_mode="inside", weight=None, out_scale=1.0, gate=False, layout="bhtd", step=1,
                signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64), result=None,
-               segments=None)
+               segments=None, maps=2)
     unknown = set(changed) - set(sig)
     assert not unknown, unknown
     return {**sig, **changed}
@@ -115,6 +117,8 @@ class Call:
         self.q1, self.q2 = make(sig["signal"], tq, d), make(sig["noise"], tq, d)
         self.k1, self.v = make(sig["key1"], tk, d), make(sig["value"], tk, dv)
         self.k2 = self.k1 if sig["shared"] else make(sig["key2"], tk, d)
+        if sig["maps"] == 1:
+            self.q2 = self.k2 = None
         shape = {"number": (), "head": (sig["signal"],), "signal": (b, tq, sig["signal"]), "noise": (b, tq, sig["noise"])}[sig["lam"]]
         self.lam = np.asarray(rng.normal(0.5, 0.4, shape), np.float32)
         self.options = dict(scale=0.17, is_causal=sig["causal"], window=sig["window"], softcap=sig["softcap"],
@@ -154,12 +158,16 @@ class Call:
 
     @property
     def operands(self):
-        return self.q1, self.k1, self.q2, self.k2, self.v, self.lam
+        """q1, k1, q2, k2, v and lam, of one map None for those of the second."""
+        return self.q1, self.k1, self.q2, self.k2, self.v, self.lam if self.sig["maps"] == 2 else None
 
     def run(self, target):
         out = None
         if self.sig["result"]:
             out = self._make(self.sig["signal"], self.queries, self.sig["widths"][1], self.sig["result"])
+        if self.sig["maps"] == 1:
+            options = {name: value for name, value in self.options.items() if name != "lam_activation"}
+            return diffattn.plain_attention(self.q1, self.k1, self.v, **options, target=target, out=out)
         return diffattn.attention(*self.operands, **self.options, target=target, out=out)
 
     def reference(self):
@@ -175,7 +183,7 @@ class Call:
 
     def describe(self):
         shapes = {name: (array.shape, tuple(s // array.itemsize for s in array.strides))
-                  for name, array in zip(("q1", "k1", "q2", "k2", "v"), self.operands)}
+                  for name, array in zip(("q1", "k1", "q2", "k2", "v"), self.operands) if array is not None}
         return f"{self.sig} {shapes} " + str({n: v for n, v in self.options.items() if n in ("kv_len", "q_offset")})
 
     def allowed(self, expected, magnitude):

@@ -12,7 +12,9 @@ from typing_extensions import assert_type
 q = np.ones((1, 2, 4, 8), np.float32)
 out: np.ndarray = diffattn.attention(q, q, q, q, q, 0.25, is_causal=True, window=(3, None), norm="rms", norm_weight=q[0, 0, 0],
                                      segment_ids=(q, q), out=q)
+plain: np.ndarray = diffattn.plain_attention(q, q, q, is_causal=True, window=(3, None), attn_mask=q, kv_len=3, out=q)
 diffattn.attention(q, q, q, q, q)  # error: there is no lam
+diffattn.plain_attention(q, q, q, 0.25)  # error: there is no lam of one map
 diffattn.attention(q, q, q, q, q, 0.25, scale="1")  # error: a scale is a number
 
 
