@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Differential attention against PyTorch on this machine's CPU, and decoding against PyTorch and a plain read loop.
+"""Attention, differential or of one map, against PyTorch on this machine's CPU, and decoding against PyTorch and a plain read loop.
 
 Shapes are those of the first differential transformer unless options say otherwise: batch 1, 8 heads, d 64, dv 128, RMS norm on. The
 contestants run in this process, turn by turn, on the same inputs and the same number of threads. A sample counts only between two probes
 of the core's rate (core_rate.py); where too few count, more are taken; in an hour that is never quiet, those with the best probes count,
 and the output says how good these were. The least of what counts is reported, with its quartiles.
 
-Rates are nominal: the operations of two separate attentions (6 units, where ours needs 4), half of them if causal.
+Rates are nominal: the operations of two separate attentions (6 units, where ours needs 4), or of the one of a single map, half of them
+if causal.
 
     python benchmarks/attention_cpu.py                             # f32 and bf16, one thread: some minutes
     python benchmarks/attention_cpu.py --threads 2 --output benchmarks/results/attention.json
     python benchmarks/attention_cpu.py --clock cpu                 # a machine that others use: time on the CPU, not on the wall
     python benchmarks/attention_cpu.py --v2 --d 128 --key-heads 2 --dtypes f16
+    python benchmarks/attention_cpu.py --plain --lengths 257 512 2048 --decode-keys 8192    # softmax attention
     python benchmarks/attention_cpu.py --masks causal window room  # masks that are arrays, by what they hold
     python benchmarks/attention_cpu.py --avx2                      # PyTorch without AVX-512, beside our code for AVX2
     python benchmarks/attention_cpu.py --isa amx avx512 --dtypes bf16    # decoding: scores by tiles beside those by f32 FMA
@@ -218,7 +220,7 @@ def add_options(parser):
     parser.add_argument("--heads", type=positive, default=8)
     parser.add_argument("--key-heads", type=positive, help="a divisor of the heads (default: as many; where decoding is timed also a quarter)")
     parser.add_argument("--d", type=positive, default=64, help="width of a query or key")
-    parser.add_argument("--dv", type=positive, help="width of a value (default: 2 d; of V2 d)")
+    parser.add_argument("--dv", type=positive, help="width of a value (default: 2 d; of V2 and of one map d)")
     parser.add_argument("--v2", action="store_true", help="one key for both maps, lambda of each token, no norm")
     parser.add_argument("--avx2", action="store_true", help="everybody without AVX-512: our code for AVX2, PyTorch as its variables say")
     parser.add_argument("--isa", nargs="+", metavar="ISA", help="our code for these instruction sets, one beside the other (default: native)")
@@ -234,13 +236,18 @@ def parse_options(parser):
         parser.error("expected --avx2 or --isa, not both: --avx2 has our code for AVX2 alone")
     if args.heads % (args.key_heads or 1):
         parser.error(f"--key-heads: expected a divisor of {args.heads}, but got {args.key_heads}")
-    args.shape = Shape(args.batch, args.heads, args.key_heads or args.heads, args.d, args.dv or (args.d if args.v2 else 2 * args.d), args.v2)
+    plain = getattr(args, "plain", False)
+    if plain and args.v2:
+        parser.error("expected --plain or --v2, not both: V2 has two maps")
+    args.shape = Shape(args.batch, args.heads, args.key_heads or args.heads, args.d, args.dv or (args.d if args.v2 or plain else 2 * args.d),
+                       args.v2, plain)
     return args
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     add_options(parser)
+    parser.add_argument("--plain", action="store_true", help="one map: softmax attention")
     parser.add_argument("--dtypes", nargs="+", choices=list(TYPES), default=["f32", "bf16"])
     parser.add_argument("--decode-keys", type=at_least(0), default=32768, help="0: no decoding")
     parser.add_argument("--segments", type=at_least(0), nargs=2, default=[8, 512], metavar=("COUNT", "EACH"),

@@ -32,7 +32,7 @@ def test_smallest_run(root, tmp_path):
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "o.json").read_text())
     assert (tmp_path / "o.png").exists() and result["torch capability"] == "AVX2"
-    assert result["shape"] == {"batch": 2, "heads": 4, "key_heads": 2, "d": 16, "dv": 32, "v2": False}
+    assert result["shape"] == {"batch": 2, "heads": 4, "key_heads": 2, "d": 16, "dv": 32, "v2": False, "plain": False}
     *times, memory = result["rows"]
     kinds = {"backward": (12 * 16 + 4 * 32), "forward + backward": (12 * 16 + 4 * 32) + (4 * 16 + 4 * 32)}
     assert [(row["kind"], row["dtype"], row["length"], row["causal"]) for row in times] == [

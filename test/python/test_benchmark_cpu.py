@@ -110,7 +110,7 @@ def test_smallest_run(root, tmp_path):
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "o.json").read_text())
     assert (tmp_path / "o.png").exists() and result["torch capability"] == "AVX2"
-    assert result["shape"] == {"batch": 2, "heads": 4, "key_heads": 2, "d": 16, "dv": 32, "v2": False}
+    assert result["shape"] == {"batch": 2, "heads": 4, "key_heads": 2, "d": 16, "dv": 32, "v2": False, "plain": False}
     assert set(result["peaks"]) == {"fma f32", "vdpbf16ps", "amx bf16"} and result["peaks"]["fma f32"] > 0
     assert [(row["kind"], row["dtype"]) for row in result["rows"]] == [(kind, "f16") for kind in ["prefill"] * 2 + ["decode"] + ["mask"] * 4]
     masks = result["rows"][3:]
@@ -137,6 +137,19 @@ def test_v2_is_what_pytorch_gives(bench, dtype, causal):
         bench.checked(operands, {"ours": lambda: operands.ours(is_causal=causal)}, peers["naive"])
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_one_map_is_what_pytorch_gives(bench, dtype, causal):
+    operands = bench.Operands(bench.Shape(2, 4, 2, 16, 16, plain=True), dtype, 24, 24)
+    assert len(operands.read) == 2 and operands.shape.flop(24, 24) == 2 * 4 * 24 * 24 * 2 * (16 + 16)
+    peers = operands.peers(causal, compiled=False)
+    assert set(peers) == {"naive", "sdpa"}
+    for peer in peers.values():
+        bench.checked(operands, {"ours": lambda: operands.ours(is_causal=causal)}, peer)
+    with pytest.raises(SystemExit, match="expected ours to give what PyTorch gives, but got an error of"):
+        bench.checked(operands, {"ours": lambda: operands.ours(is_causal=not causal)}, peers["naive"])
+
+
 def test_instruction_sets_side_by_side(bench, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["attention_cpu.py", "--isa", "amx", "avx512"])
     assert bench.targets(bench.parse(), "bf16") == {"diffattn amx": "cpu:amx", "diffattn avx512": "cpu:avx512"}
@@ -144,6 +157,7 @@ def test_instruction_sets_side_by_side(bench, monkeypatch):
 
 @pytest.mark.parametrize("options, message", [
     (["--isa", "amx", "--avx2"], "expected --avx2 or --isa, not both: --avx2 has our code for AVX2 alone"),
+    (["--plain", "--v2"], "expected --plain or --v2, not both: V2 has two maps"),
     (["--heads", 6, "--key-heads", 4], "--key-heads: expected a divisor of 6, but got 4"),
     (["--segments", 0, 4], "--segments: expected two numbers of at least 1, or 0 0, but got 0 4"),
     (["--turns", "x"], "argument --turns: expected an integer of at least 1, but got 'x'"),
