@@ -59,7 +59,7 @@ double getTolerance(const CpuCase &c) {
 struct Weights {
   Weights(const CpuCase &c, const QueryBlock &block, int64_t row, int64_t first,
           int64_t n);
-  double lambda = 0.5;
+  double lambda;
   std::vector<double> maps[2];
 
   double getDifference(int64_t i) const {
@@ -69,7 +69,8 @@ struct Weights {
 };
 
 Weights::Weights(const CpuCase &c, const QueryBlock &block, int64_t row,
-                 int64_t first, int64_t n) {
+                 int64_t first, int64_t n)
+    : lambda(c.spec.hasSecondMap() ? 0.5 : 0.0) {
   for (int map : {0, 1}) {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -278,6 +279,23 @@ TEST_P(PrefillValuesTest, OutputsAreThoseOfBothMaps) {
   checkOutputs(paged);
 }
 
+TEST_P(PrefillValuesTest, OutputsOfOneMap) {
+  const CaseSizes sizes{2, 2, 61, 100, 16, 21};
+  for (bool isWindow : {false, true}) {
+    CpuCase c(context, GetParam(), sizes);
+    c.dropSecondMap();
+    if (isWindow) {
+      c.addWindow(40, 0);
+      c.addKvLength({99, 12}); // an odd number of keys; rows without any
+    }
+    checkOutputs(c);
+  }
+  CpuCase paged(context, GetParam(), sizes);
+  paged.movePages(20);
+  paged.dropSecondMap();
+  checkOutputs(paged);
+}
+
 TEST_P(PrefillValuesTest, WhatIsNotFiniteReachesNoRowThatDoesNotSeeIt) {
   for (int64_t twoPassKeys : {4096, 0}) {
     CpuCase c(context, GetParam(), {1, 2, 61, 100, 16, 21}, twoPassKeys);
@@ -286,6 +304,10 @@ TEST_P(PrefillValuesTest, WhatIsNotFiniteReachesNoRowThatDoesNotSeeIt) {
       c.v.set({0, head, 20, 0}, kInfinity);
       c.v.set({0, head, 77, 0}, std::numeric_limits<float>::quiet_NaN());
     }
+    checkOutputs(c, [](int64_t key) { return key == 20 || key == 77; });
+    if (twoPassKeys)
+      continue;
+    c.dropSecondMap();
     checkOutputs(c, [](int64_t key) { return key == 20 || key == 77; });
   }
 }
