@@ -44,9 +44,12 @@ void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
     auto load = [&](int map, Value e) {
       return b.load(b.vector, e, getPosition(getMap(map), key, b.lanes));
     };
-    Value p = b.mulf(load(0, exponentials[0]), factors[0]);
+    Value second;
     if (spec.hasSecondMap())
-      p = b.fma(load(1, exponentials[1]), factors[1], p);
+      second = load(1, exponentials[1]);
+    Value p = b.mulf(load(0, exponentials[0]), factors[0]);
+    if (second)
+      p = b.fma(second, factors[1], p);
     b.storeNarrow(p, to, valueAtom.getNumber(b), key);
   });
 }
