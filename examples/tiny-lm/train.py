@@ -8,6 +8,7 @@ books but the held-out ones are the training text; the held-out ones become held
     python train.py --minutes 20          # ends sooner: the learning rate then falls to 0 within the time
     python train.py --resume              # goes on from the last checkpoint in --work
     python train.py --attention diffattn  # attention and its gradients by torch.ops.diffattn.attention
+    torchrun --nproc-per-node 2 train.py  # processes that share each batch, with the losses of one but for rounding
 
 The learning rate rises, stays, and falls to 0 over the last quarter. An interrupt (Ctrl-C or SIGTERM) starts the fall
 at once, so that a run that had to end early still leaves a finished model; a second interrupt stops it.
@@ -16,6 +17,7 @@ at once, so that a run that had to end early still leaves a finished model; a se
 import argparse
 import json
 import math
+import os
 import random
 import re
 import signal
@@ -26,6 +28,7 @@ from pathlib import Path
 
 import reference
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 HERE = Path(__file__).resolve().parent
@@ -105,6 +108,43 @@ def batch_of(tokens, size, length, generator):
     starts = torch.randint(len(tokens) - length, (size,), generator=generator)
     pieces = torch.stack([tokens[s : s + length] for s in starts])
     return F.pad(pieces, (1, 0), value=CONFIG["bos_token_id"])[:, :-1], pieces
+
+
+class Processes:
+    """Those that `torchrun` started; else this one alone. Each computes a part of every batch, and the first one writes the files."""
+
+    def __init__(self):
+        self.count, self.rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+        if self.count > 1:
+            dist.init_process_group("gloo")
+
+    @property
+    def writes(self):
+        return self.rank == 0
+
+    def sharing(self, model):
+        """The model to compute steps with: gradients are means over the processes."""
+        return torch.nn.parallel.DistributedDataParallel(model) if self.count > 1 else model
+
+    def part_of(self, batch):
+        return batch[self.rank :: self.count]
+
+    def mean(self, number):
+        return self._reduce(number) / self.count
+
+    def agree(self, wish):
+        """Whether one of them wishes it, so that all take the same step."""
+        return self._reduce(float(wish)) > 0
+
+    def _reduce(self, number):
+        total = torch.tensor(number, dtype=torch.float64)
+        if self.count > 1:
+            dist.all_reduce(total)
+        return total.item()
+
+    def end(self):
+        if self.count > 1:
+            dist.destroy_process_group()
 
 
 class OperatorAttention(reference.DiffAttention):
@@ -187,6 +227,9 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--resume", action="store_true")
     args = parser.parse_args()
+    processes = Processes()
+    if args.batch % processes.count:
+        parser.error(f"argument --batch: expected a multiple of the {processes.count} processes, but got {args.batch}")
     args.out.mkdir(parents=True, exist_ok=True)
     args.work.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
@@ -195,7 +238,8 @@ def main():
 
     books = read_books()
     heldout = "".join(books[name] for name in HELD_OUT)
-    (args.out / "heldout.txt").write_text(heldout)
+    if processes.writes:
+        (args.out / "heldout.txt").write_text(heldout)
     texts = [text for name, text in books.items() if name not in HELD_OUT]
     tokenizer = train_tokenizer(texts)
     tokens = torch.tensor([i for text in texts for i in tokenizer.encode(text + "\n", add_special_tokens=False).ids])
@@ -205,9 +249,11 @@ def main():
     if args.attention == "diffattn":
         use_operator(model)
     parameters = sum(p.numel() for p in model.parameters())
-    print(f"{parameters} parameters, {len(tokens)} tokens, {len(heldout_ids)} held out", flush=True)
+    say = print if processes.writes else lambda *_, **__: None
+    say(f"{parameters} parameters, {len(tokens)} tokens, {len(heldout_ids)} held out", flush=True)
 
     optimizer = optimizer_of(model)
+    trained = processes.sharing(model)
     generator = torch.Generator().manual_seed(SEED)
     curve = {"step": [], "train_loss": [], "heldout_step": [], "heldout_loss": []}
     step, steps, fall = 0, args.steps, args.fall or args.steps * 3 // 4
@@ -231,23 +277,23 @@ def main():
     begin, losses, seconds = time.monotonic(), [], []
     while step < steps:
         minutes = (time.monotonic() - begin) / 60
-        if step < fall and (interrupts or minutes > 0.75 * args.minutes):
+        if step < fall and processes.agree(interrupts or minutes > 0.75 * args.minutes):
             fall, steps = step, step + max(step // 3, 50)
-            print(f"the learning rate falls from here to step {steps}", flush=True)
+            say(f"the learning rate falls from here to step {steps}", flush=True)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, fall, steps, args.peak)
-        inputs, targets = batch_of(tokens, args.batch, window, generator)
+        inputs, targets = map(processes.part_of, batch_of(tokens, args.batch, window, generator))
         start = time.monotonic()
-        losses.append(train_step(model, optimizer, inputs, targets, DTYPES[args.dtype]))
+        losses.append(train_step(trained, optimizer, inputs, targets, DTYPES[args.dtype]))
         seconds.append(time.monotonic() - start)
         step += 1
         if step % 20 == 0:
             curve["step"].append(step)
-            curve["train_loss"].append(round(sum(losses) / len(losses), 4))
+            curve["train_loss"].append(round(processes.mean(sum(losses) / len(losses)), 4))
             milliseconds = statistics.median(seconds) * 1e3
-            print(f"step {step}/{steps} loss {curve['train_loss'][-1]} {milliseconds:.0f} ms a step minutes {minutes:.1f}", flush=True)
+            say(f"step {step}/{steps} loss {curve['train_loss'][-1]} {milliseconds:.0f} ms a step minutes {minutes:.1f}", flush=True)
             losses, seconds = [], []
-        if step % 200 == 0 or step == steps:
+        if processes.writes and (step % 200 == 0 or step == steps):
             bits = reference.bits_per_character(model, heldout_ids, len(heldout_ids), window, 0)
             curve["heldout_step"].append(step)
             curve["heldout_loss"].append(round(bits * math.log(2), 4))
@@ -256,6 +302,9 @@ def main():
             state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save(state, args.work / "checkpoint.pt")
             export(model, tokenizer, args.out)
+    processes.end()
+    if not processes.writes:
+        return
 
     plot(curve, args.out / "loss.png")
     # What is published is what was exported: bf16 weights, computed with in f32.
@@ -273,6 +322,7 @@ def main():
         "seed": SEED,
         "attention": args.attention,
         "dtype": args.dtype,
+        "processes": processes.count,
         "torch": torch.__version__,
     }
     (args.out / "training.json").write_text(json.dumps(result | {"curve": curve}) + "\n")

@@ -1,6 +1,8 @@
 """The training of the example: attention by the operator gives the losses of plain PyTorch, and the script says how long steps take."""
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
@@ -89,3 +91,43 @@ def test_the_script(train, attention, dtype, tmp_path, monkeypatch, capsys):
     assert (training["attention"], training["dtype"], training["steps"]) == (attention, dtype, 40)
     assert training["curve"]["train_loss"][1] < training["curve"]["train_loss"][0]
     assert (out / "model.safetensors").exists() and (out / "loss.png").exists()
+
+
+#: What torchrun starts: the script on a short text, with a small model.
+RUN = """
+import sys, torch
+sys.path.insert(0, {directory!r})
+import train
+text = open({heldout!r}).read()
+train.read_books = lambda: {{"Ruth": text[:2000], "Ephesians": text[2000:4000], "Genesis": text[4000:]}}
+train.CONFIG |= {small!r} | {{"max_position_embeddings": 32, "vocab_size": 300}}
+train.main()
+"""
+
+
+def test_two_processes_train_as_one(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(RUN.format(directory=str(DIRECTORY), heldout=str(DIRECTORY / "heldout.txt"), small=SMALL))
+    curves = []
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        starter = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if count == 2 else []
+        done = subprocess.run([sys.executable, *starter, str(script), "--steps", "40", "--batch", "4", "--attention", "diffattn", "--dtype", "f32",
+                               "--out", str(out), "--work", str(out / "work")], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.count("held out") == 1  # one of them speaks
+        training = json.loads((out / "training.json").read_text())
+        assert training["processes"] == count
+        curves.append(training["curve"])
+    for name in ("train_loss", "heldout_loss"):
+        assert max(abs(a - b) for a, b in zip(curves[0][name], curves[1][name], strict=True)) < 1e-3
+    assert curves[0]["train_loss"][1] < curves[0]["train_loss"][0]
+
+
+def test_a_batch_that_processes_cannot_share(train, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setattr(train.dist, "init_process_group", lambda _: None)
+    monkeypatch.setattr("sys.argv", ["train.py", "--batch", "8"])
+    with pytest.raises(SystemExit):
+        train.main()
+    assert "--batch: expected a multiple of the 3 processes, but got 8" in capsys.readouterr().err
