@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .. import checks
 from ..errors import UsageError
 from ..text import shown
 from . import diff_v1, diff_v2, diffllama, edifice, motif, multihead, phi4flash, timm_vit
@@ -25,15 +26,24 @@ BUILDERS = {
     **dict.fromkeys(timm_vit.ARCHITECTURES, timm_vit.build),
 }
 DECODERS = ("diff_v1", "diff_v2", "diffllama", "motif", "phi4flash")
+#: Those whose caches may lie in pages.
+PAGED = ("diff_v1", "diff_v2", "diffllama", "motif")
+MOST_PAGE_ROWS = 1 << 16
 
 
-def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.json") -> Module:
-    """The module of the model that `config` describes, with weights of `dtype` (f32, bf16 or f16)."""
+def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.json", page_rows: int | None = None) -> Module:
+    """The module of the model that `config` describes, with weights of `dtype` (f32, bf16 or f16). With `page_rows` that of a decoder
+    whose caches lie in pages of so many tokens."""
     checked = Config(config, source)
     if dtype not in FLOATS:
         raise UsageError(f"expected dtype to be one of {', '.join(FLOATS)}, but got {dtype!r}")
     read_quantization(checked)  # a method that is not known is the first thing to say
-    return BUILDERS[model_type(checked)](checked, dtype)
+    kind = model_type(checked)
+    if page_rows is None:
+        return BUILDERS[kind](checked, dtype)
+    if kind not in PAGED:
+        raise checked.fail("model_type", f"one of {', '.join(PAGED)}, whose caches lie in pages", kind)
+    return BUILDERS[kind](checked, dtype, checks.integer("page_rows", page_rows, 1, MOST_PAGE_ROWS))
 
 
 def model_type(config: Config) -> str:
@@ -55,4 +65,4 @@ def _check_nested(config: Config, key: str) -> None:
                           f"which has another {shown(differ[0])}; save that part alone, its text_config as config.json beside its weights")
 
 
-__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]
+__all__ = ["BUILDERS", "DECODERS", "PAGED", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]

@@ -7,8 +7,13 @@ What differs between models, the projections and the pairing of heads, is a `Mix
     extend(ids [B,T], lengths [B], positions [B], kcache, vcache) -> logits of each last token [B,V], kcache, vcache
     decode(ids [B], positions [B], kcache, vcache) -> logits [B,V], kcache, vcache
 
-and one function a layer for each of them, called in a loop. Caches are `[layers, B, capacity, heads, width]` and are
-updated in place. A call whose arguments are out of range reports an error and computes no layer.
+and one function a layer for each of them, called in a loop. In the form with pages (`caches.py`) `extend` and `decode` take
+block_table [B,M] before the caches, and in place of the others there is
+
+    score(ids [B,T], targets [B,T], lengths [B], positions [B], block_table [B,M], kcache, vcache)
+        -> log-probabilities of the targets [B,T], the likeliest ids [B,T] and theirs [B,T], logits [B,V], kcache, vcache
+
+Caches are updated in place. A call whose arguments are out of range reports an error and computes no layer.
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from . import layers, tokens
-from .config import Config
+from . import layers, likelihood, tokens
+from .caches import Pages, Rows
+from .config import Config, ConfigError
 from .mlir_text import Dim, Function, Module, Value
 from .mlp import GatedMlp
 from .quantization import Quantization
@@ -68,7 +74,11 @@ class Decoder:
     def __post_init__(self) -> None:
         self.mlp = GatedMlp(LAYER, self.hidden, self.inner, self.layers, self.activation, self.elem, self.mlp_bias)
 
-    def build(self, quantization: Quantization | None = None) -> Module:
+    def build(self, quantization: Quantization | None = None, page_rows: int | None = None) -> Module:
+        """With `page_rows` the form whose caches lie in pages of so many tokens, for sequences that do not depend on others."""
+        if page_rows is not None and self.rope.growth is not None:
+            raise ConfigError("expected a 'rope_type' whose angles follow from positions alone, as caches in pages are asked for, but "
+                              "got 'dynamic'")
         m = Module(quantization)
         m.cache_shapes = [(self.layers, self.mixer.key_heads), (self.layers, self.mixer.value_heads)]
         m.weight("model.embed_tokens.weight", [self.vocab, self.hidden], self.elem)
@@ -82,14 +92,18 @@ class Decoder:
             m.weight("lm_head.weight", [self.vocab, self.hidden], self.elem, source="model.embed_tokens.weight")
         else:
             m.matrix("lm_head.weight", [self.vocab, self.hidden], self.elem)
-        self._forward_layer(m)
-        self._forward(m)
-        self._prefill_layer(m)
-        self._prefill(m)
-        self._step_layer(m, "extend_layer", several=True)
-        self._extend(m)
-        self._step_layer(m, "decode_layer", several=False)
-        self._decode(m)
+        if page_rows is None:
+            self._forward_layer(m)
+            self._forward(m)
+            self._prefill_layer(m)
+            self._prefill(m)
+        places = Rows() if page_rows is None else Pages(page_rows)
+        self._step_layer(m, "extend_layer", places, several=True)
+        self._extend(m, places)
+        if page_rows is not None:
+            self._extend(m, places, scores=True)
+        self._step_layer(m, "decode_layer", places, several=False)
+        self._decode(m, places)
         return m
 
     def layer_weight(self, m: Module, name: str, shape, elem: str, **options) -> None:
@@ -108,8 +122,8 @@ class Decoder:
         sin = f.argument("sin", "f32", [None, self.rope.width // 2])
         return h, cos, sin, f.argument("layer", "index")
 
-    def _caches(self, f: Function) -> tuple[Value, Value]:
-        return tuple(f.argument(name, self.elem, [self.layers, None, None, *heads], writable=True)
+    def _caches(self, f: Function, places: Rows | Pages) -> tuple[Value, Value]:
+        return tuple(f.argument(name, self.elem, places.shape(self.layers, heads), writable=True)
                      for name, heads in (("kcache", self.mixer.key_heads), ("vcache", self.mixer.value_heads)))
 
     def _normed(self, f: Function, h: Value, name: str, layer: Value) -> Value:
@@ -145,7 +159,7 @@ class Decoder:
         h, cos, sin, layer = self._layer_arguments(f)
         lengths, offsets = f.argument("lengths", "i64", [None]), f.argument("offsets", "i64", [None])
         batch, length = f.argument("batch", "index"), f.argument("length", "index")
-        kcache, vcache = self._caches(f)
+        kcache, vcache = self._caches(f, Rows())
         x = self._normed(f, h, "input_layernorm", layer)
         q, k, v = self.mixer.project(f, x, layer)
         q = self._rotated(f, q, batch, length, self.mixer.query_heads, cos, sin, "t")
@@ -162,7 +176,7 @@ class Decoder:
                                q_offset=offsets)
         f.ret(self._after_attention(f, h, mixed, layer), kcache, vcache)
 
-    def _step_layer(self, m: Module, name: str, *, several: bool) -> None:
+    def _step_layer(self, m: Module, name: str, places: Rows | Pages, *, several: bool) -> None:
         """Tokens behind what the caches hold: one of each sequence, or `several`, which see each other too."""
         f = m.function(name, private=True)
         h, cos, sin, layer = self._layer_arguments(f)
@@ -171,26 +185,17 @@ class Decoder:
         if several:
             batch, length, row = f.argument("batch", "index"), f.argument("length", "index"), "b t"
             cos, sin = (f.expand(table, 0, [batch, length]) for table in (cos, sin))
-        caches = self._caches(f)
+        where = places.arguments(f)
+        caches = self._caches(f, places)
         x = self._normed(f, h, "input_layernorm", layer)
         q, k, v = self.mixer.project(f, x, layer)
         q = self._rotated(f, q, batch, length, self.mixer.query_heads, cos, sin, row)
         k = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, row)
         v = self._values(f, v, batch, length)
-
-        def store(b: Value, *old: Value) -> list[Value]:
-            at = f.to_index(f.extract(positions, b))
-            stored = []
-            for cache, new, heads in zip(old, (k, v), (self.mixer.key_heads, self.mixer.value_heads)):
-                rows = f.slice(new, [b, 0, 0, 0], [1, length, *heads], [0] if several else [0, 1])
-                stored.append(f.insert(rows, cache, [layer, b, at, 0, 0], [1, 1, length, *heads]))
-            return stored
-
-        caches = f.loop(batch, caches, store)
-        # Of the whole capacity: how far a row sees is data, which `ends` says, and no shape depends on data.
-        keys = layers.split_cache(f, caches[0], self.mixer.key_pairing, layer, batch, caches[0].dims[2])
-        values = f.slice(caches[1], [layer, 0, 0, 0, 0], [1, batch, caches[1].dims[2], *self.mixer.value_heads], [0])
-        sight = {"causal": True, "q_offset": positions} if several else {}
+        caches = places.store(f, batch, length, layer, positions, ends, where, caches, (k, v))
+        keys = places.in_view(f, caches[0], self.mixer.key_pairing, layer, batch)
+        values = places.in_view(f, caches[1], None, layer, batch)
+        sight = places.sight(where) | ({"causal": True, "q_offset": positions} if several else {})
         mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, values, layer, kv_len=ends, **sight)
         f.ret(self._after_attention(f, h, mixed, layer), *caches)
 
@@ -213,7 +218,7 @@ class Decoder:
     def _prefill(self, m: Module) -> None:
         f = m.function("prefill")
         ids, lengths = f.argument("ids", "i64", [None, None]), f.argument("lengths", "i64", [None])
-        kcache, vcache = self._caches(f)
+        kcache, vcache = self._caches(f, Rows())
         batch, length = ids.dims
         checks = tokens.batch_checks(f, batch, [lengths.dims[0], kcache.dims[1], vcache.dims[1]])
         checks.append(tokens.length_check(f, lengths, length))
@@ -229,47 +234,55 @@ class Decoder:
         rows = tokens.last_rows(f, lengths, batch, length)
         f.ret(self._logits(f, layers.pick_rows(f, h, rows)), kcache, vcache)
 
-    def _extend(self, m: Module) -> None:
-        f = m.function("extend")
-        ids, lengths = f.argument("ids", "i64", [None, None]), f.argument("lengths", "i64", [None])
-        positions = f.argument("positions", "i64", [None])
-        kcache, vcache = self._caches(f)
+    def _extend(self, m: Module, places: Rows | Pages, *, scores: bool = False) -> None:
+        f = m.function("score" if scores else "extend")
+        ids = f.argument("ids", "i64", [None, None])
+        targets = f.argument("targets", "i64", [None, None]) if scores else None
+        lengths, positions = f.argument("lengths", "i64", [None]), f.argument("positions", "i64", [None])
+        where = places.arguments(f)
+        caches = self._caches(f, places)
         batch, length = ids.dims
-        checks = tokens.batch_checks(f, batch, [lengths.dims[0], positions.dims[0], kcache.dims[1], vcache.dims[1]])
+        checks = tokens.batch_checks(f, batch, [lengths.dims[0], positions.dims[0]])
         checks.append(tokens.length_check(f, lengths, length))
-        checks += [tokens.chunk_check(f, positions, length, cache.dims[2]) for cache in (kcache, vcache)]
+        ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
+        checks += places.checks(f, batch, length, positions, ends, where, caches)
+        if scores:
+            checks.append(likelihood.target_check(f, ids, targets))
         count = tokens.count_if(f, tokens.require_all(f, checks), self.layers)
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
-        ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
         # Each row's own positions, as those of a step of so many rows.
         each = f.generic("b -> b t", [f.slice(positions, [0], [batch])], f.empty([batch, length], "i64"),
                          lambda p, _: f.scalar("arith.addi", p, f.to_i64(f.loop_index(1))))
         each = f.collapse(each, [[0, 1]], [f.multiply(batch, length)])
         longest = tokens.largest(f, ends) if self.rope.growth is not None else None
         cos, sin = tables(f, self.rope, length=longest, positions=each)
-        h, kcache, vcache = f.loop(
-            count, [h, kcache, vcache],
-            lambda i, h, k, v: f.call("extend_layer",
-                                      [h, cos, sin, i, positions, ends, batch, length, k, v], [h, k, v]))
+        h, *caches = f.loop(
+            count, [h, *caches],
+            lambda i, h, *old: f.call("extend_layer", [h, cos, sin, i, positions, ends, batch, length, *where, *old], [h, *old]))
         rows = tokens.last_rows(f, lengths, batch, length)
-        f.ret(self._logits(f, layers.pick_rows(f, h, rows)), kcache, vcache)
+        logits = self._logits(f, layers.pick_rows(f, h, rows))
+        if not scores:
+            f.ret(logits, *caches)
+            return
+        found = likelihood.of_targets(f, h, likelihood.fitting(f, targets, h.dims[0]), self.vocab, lambda part: self._logits(f, part))
+        f.ret(*(f.expand(value, 0, [batch, length]) for value in found), logits, *caches)
 
-    def _decode(self, m: Module) -> None:
+    def _decode(self, m: Module, places: Rows | Pages) -> None:
         f = m.function("decode")
         ids, positions = f.argument("ids", "i64", [None]), f.argument("positions", "i64", [None])
-        kcache, vcache = self._caches(f)
+        where = places.arguments(f)
+        caches = self._caches(f, places)
         batch = ids.dims[0]
-        checks = tokens.batch_checks(f, batch, [positions.dims[0], kcache.dims[1], vcache.dims[1]])
-        checks += [tokens.position_check(f, positions, cache.dims[2]) for cache in (kcache, vcache)]
+        ends = tokens.sums(f, positions, 1)
+        checks = tokens.batch_checks(f, batch, [positions.dims[0]]) + places.checks(f, batch, 1, positions, ends, where, caches)
         count = tokens.count_if(f, tokens.require_all(f, checks), self.layers)
         h = tokens.embedded(f, ids, self.vocab)
-        ends = tokens.sums(f, positions, 1)
         longest = tokens.largest(f, ends) if self.rope.growth is not None else None
         cos, sin = tables(f, self.rope, length=longest, positions=positions)
-        h, kcache, vcache = f.loop(
-            count, [h, kcache, vcache],
-            lambda i, h, k, v: f.call("decode_layer", [h, cos, sin, i, positions, ends, k, v], [h, k, v]))
-        f.ret(self._logits(f, h), kcache, vcache)
+        h, *caches = f.loop(
+            count, [h, *caches],
+            lambda i, h, *old: f.call("decode_layer", [h, cos, sin, i, positions, ends, *where, *old], [h, *old]))
+        f.ret(self._logits(f, h), *caches)
 
 
 def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: float, tied: bool,

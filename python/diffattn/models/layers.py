@@ -276,15 +276,17 @@ def attention(
     lambda_act: str = "identity",
     kv_len: Value | None = None,
     q_offset: Value | None = None,
+    block_table: Value | None = None,
     out: Value | None = None,
 ) -> Value:
-    """One `diffattn.attention` on `[B, T, heads, width]` views; the result is `[B, Tq, Hs, dv]`."""
+    """One `diffattn.attention` on `[B, T, heads, width]` views, of which with `block_table` `[B, M]` those of keys and values are
+    pages `[P, S, heads, width]`; the result is `[B, Tq, Hs, dv]`."""
     (q1, q2), (k1, k2) = q, k
     out = out or f.empty([*q1.dims[:3], v.dims[3]], v.elem)
     operands = [q1, k1, q2, k2, v]
     text = (f"diffattn.attention ins({', '.join(map(str, operands))} : {', '.join(o.type for o in operands)}) "
             f"lambda({lam} : {lam.type})")
-    optional = {"norm_weight": norm_weight, "kv_len": kv_len, "q_offset": q_offset}
+    optional = {"norm_weight": norm_weight, "kv_len": kv_len, "q_offset": q_offset, "block_table": block_table}
     for name, operand in optional.items():
         if operand is not None:
             text += f" {name}({operand} : {operand.type})"

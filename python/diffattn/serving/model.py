@@ -1,0 +1,91 @@
+"""A decoder whose caches lie in pages: its compiled functions, and what belongs to its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import checks, files, models
+from ..arguments import FilePath, Progress
+from ..bundle import BundledCode
+from ..calls import CompiledCode
+from ..checkpoint import open_checkpoint, read_config
+from ..errors import BundleError, RunError
+from ..generation_config import read_defaults
+from ..model import build_graph
+from ..tokenizer import Tokenizer
+
+#: Tokens of a page: a multiple of 32, so that decode steps read keys and values where they lie.
+PAGE_ROWS = 64
+
+
+class PagedModel:
+    """`extend`, `score` and `decode` of docs/models.md, with the config and the tokenizer that belong to them.
+
+    `kind` is the model_type; `context` the longest sequence that the model was made for, None where the config does not say.
+    """
+
+    def __init__(self, executable: CompiledCode, directory: Path, config: dict[str, Any]) -> None:
+        source = str(directory / "config.json")
+        self.executable, self.directory, self.config = executable, directory, config
+        self.kind = models.model_type(models.Config(config, source))
+        self.defaults = read_defaults(directory, config)
+        self.context: int | None = models.Config(config, source).integer("max_position_embeddings", None)
+        self._caches = [argument for argument in executable.signature("decode")[0] if argument.in_place]
+        self.page_rows = self._caches[0].shape[2]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """None if the folder has none: ids need no tokenizer."""
+        path = self.directory / "tokenizer.json"
+        return Tokenizer(path) if files.exists(path) else None
+
+    @property
+    def vocabulary(self) -> int:
+        return self.executable.signature("decode")[1][0].shape[-1]
+
+    @property
+    def page_bytes(self) -> int:
+        """What keys and values of one page take in all layers."""
+        return sum(int(np.prod([n for n in cache.shape if n is not None])) * cache.dtype.itemsize for cache in self._caches)
+
+    def new_caches(self, pages: int) -> list[Any]:
+        """Caches `[layers, pages, page_rows, heads, width]`, on the device if the model runs on one."""
+        pages = checks.integer("pages", pages, 1)
+        try:
+            return [self.executable.zeros([pages if size is None else size for size in cache.shape], cache.dtype)
+                    for cache in self._caches]
+        except (MemoryError, OverflowError, ValueError):  # NumPy refuses sizes that no address reaches with the second
+            raise RunError(f"expected memory for caches of {pages} pages of {self.page_bytes} bytes, but the system has no more") from None
+
+    def call(self, entry: str, *arrays: Any) -> Sequence[Any]:
+        return self.executable.call(entry, *arrays)
+
+
+def load(directory: FilePath, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,
+         progress: Progress | None = None, cuda_driver: FilePath | None = None) -> PagedModel:
+    """The model in a directory, compiled for serving. On a CPU a sequence has the same bits in any batch (docs/numerics.md). The
+    arguments are those of `diffattn.load`."""
+    from ..runtime import Executable
+
+    checkpoint = open_checkpoint(directory)
+    module = build_graph(checkpoint, dtype, PAGE_ROWS)
+    on_cpu = target.partition(":")[0] == "cpu"
+    executable = Executable(str(module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads,
+                            progress=progress, cuda_driver=cuda_driver, batch_invariant=True if on_cpu else None)
+    return PagedModel(executable, checkpoint.directory, checkpoint.config)
+
+
+def load_bundle(directory: FilePath, *, weights: FilePath | None = None, threads: int | None = None, progress: Progress | None = None,
+                cuda_driver: FilePath | None = None) -> PagedModel:
+    """The same out of a bundle that was written with pages (`diffattn bundle --paged`), whose code is run: open only what you trust."""
+    directory = Path(checks.path("directory", directory))
+    code = BundledCode(directory, weights=weights, threads=threads, cuda_driver=cuda_driver, progress=progress)
+    if not {"extend", "score", "decode"} <= set(code.entries):
+        raise BundleError(f"{directory}: expected a bundle with pages, which diffattn bundle --paged writes, but got one with "
+                          f"{', '.join(code.entries)}")
+    return PagedModel(code, directory, read_config(directory))
