@@ -32,6 +32,8 @@ class Prompted:
     promised: int
     pages: list[int] = field(default_factory=list)
     done: int = 0
+    #: Tokens of the prompt whose keys others had computed.
+    shared: int = 0
 
     @property
     def is_prefilled(self) -> bool:
@@ -143,6 +145,7 @@ class Sequences:
             sequence.pages += pages
             sequence.promised -= len(pages)
             sequence.done += len(pages) * self.rows
+            sequence.shared += len(pages) * self.rows
 
     def _next_part(self, sequence: Prompted) -> tuple[int, int]:
         begin = sequence.done

@@ -34,6 +34,27 @@ def test_top_k_and_top_p_keep_the_head():
     np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_p=0.4)), [1, 0, 0, 0])
 
 
+def test_min_p_keeps_what_is_near_the_likeliest():
+    np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, min_p=0.4)), [2 / 3, 1 / 3, 0, 0], atol=0.03)
+    np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, min_p=0.6)), [1, 0, 0, 0])
+    np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, min_p=0.0)), [0.5, 0.25, 0.15, 0.1], atol=0.03)
+
+
+def test_penalties_of_generated_tokens_and_biases():
+    """Of the prompt 0, 0 and the generated 0, 0, 1: those of the prompt do not count."""
+    before = [0, 0, 0, 0, 1]
+
+    def logits(**options):
+        return Sampler(**options)._moved(LOGITS, before, 3) - LOGITS
+
+    np.testing.assert_allclose(logits(presence_penalty=0.5), [-0.5, -0.5, 0, 0], atol=1e-7)
+    np.testing.assert_allclose(logits(frequency_penalty=0.5), [-1.0, -0.5, 0, 0], atol=1e-7)
+    np.testing.assert_allclose(logits(presence_penalty=-1, frequency_penalty=0.25, logit_bias={3: 2.0}), [0.5, 0.75, 0, 2], atol=1e-7)
+    assert Sampler(logit_bias={2: 100}).pick(LOGITS) == 2 and LOGITS[2] < 0
+    assert Sampler(presence_penalty=2).pick(LOGITS, [0, 0], generated=0) == 0
+    assert Sampler(presence_penalty=2).pick(LOGITS, [1, 0], generated=1) == 1
+
+
 @pytest.mark.parametrize("temperature", [1e-300, 1e-310, 5e-324])
 def test_tiny_temperatures_take_the_likeliest(temperature):
     assert {Sampler(temperature).pick(np.array([1, 5, 3, -np.inf], np.float32), seed=seed) for seed in range(8)} == {1}
@@ -70,6 +91,11 @@ def test_uniform_numbers():
     ({"top_p": 0.0}, "top_p: expected a number above 0"),
     ({"top_p": 1.5}, "top_p: expected a number above 0 and at most 1, but got 1.5"),
     ({"repetition_penalty": 0.0}, "repetition_penalty: expected a finite number above 0"),
+    ({"min_p": 1.5}, "min_p: expected a number from 0 to 1, but got 1.5"),
+    ({"presence_penalty": float("inf")}, "presence_penalty: expected a finite number, but got inf"),
+    ({"frequency_penalty": "a"}, "frequency_penalty: expected a finite number, but got 'a'"),
+    ({"logit_bias": {-1: 2}}, "logit_bias: expected an integer of at least 0, but got -1"),
+    ({"logit_bias": {5: None}}, r"logit_bias\[5\]: expected a finite number, but got None"),
 ])
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
