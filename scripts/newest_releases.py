@@ -20,7 +20,7 @@ OUTPUT = Path(__file__).resolve().parents[1] / "python" / "requirements-newest.t
 FRAMEWORKS = ("torch", "transformers", "timm", "torch-mlir", "onnx", "onnxscript", "jax", "jaxlib", "flax")
 #: What our package and its tests need beside them.
 OTHERS = ("numpy<3", "ml_dtypes", "tokenizers", "safetensors", "setuptools", "flatbuffers", "matplotlib", "nvidia-cuda-nvcc", "accelerate",
-          "scikit-learn", "pytest", "pytest-xdist")
+          "scikit-learn", "starlette", "uvicorn", "pydantic", "prometheus-client", "jinja2", "pytest", "pytest-xdist")
 
 
 def resolve() -> list[dict]:

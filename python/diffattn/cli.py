@@ -1,4 +1,4 @@
-"""The `diffattn` command: generate, eval, bench, info, build and bundle for a model in a directory; the first four, with
+"""The `diffattn` command: generate, eval, serve, chat, bench, info, build and bundle for a model in a directory; the first six, with
 --bundle, for a compiled model; import for a model of another framework."""
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpo
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
 from .output import ReaderGoneError, prepare_streams, say, tell, write_file
+from .serving import chat_command, serve_command
+from .serving.model import PAGE_ROWS
 from .text import printable_generated, printable_name, shown
 from .tokenizer import Tokenizer
 
@@ -85,25 +87,32 @@ def _check_kind(args) -> None:
                               f"{_command_for(args, given, bundle=True)}")
 
 
-def _load(args):
-    from . import bundle
-    from .model import load
+def _load(args, is_served: bool = False):
+    """The model of the command line, in the form whose caches lie in pages if it `is_served`."""
+    if is_served:
+        from .serving.model import load, load_bundle
 
+        options = {}
+    else:
+        from .bundle import load as load_bundle
+        from .model import load
+
+        options = {"batch_invariant": args.batch_invariant}
     begin = time.perf_counter()
     tell(f"diffattn: {'opening' if args.bundle else 'compiling'} {printable_name(args.directory)} ...", end="")
     try:
         if args.bundle:
             if args.dtype or args.target != "cpu":
                 raise UsageError(f"{args.directory}: expected no --dtype and no --target with --bundle, because its code is made")
-            if args.batch_invariant is not None:
+            if options.get("batch_invariant") is not None:
                 raise UsageError(f"{args.directory}: expected no --batch-invariant with --bundle, because its code is made")
-            model = bundle.load(args.directory, weights=args.weights, threads=args.threads, cuda_driver=args.cuda_driver,
+            model = load_bundle(args.directory, weights=args.weights, threads=args.threads, cuda_driver=args.cuda_driver,
                                 progress=_WeightsProgress())
         else:
             if args.weights is not None:
                 raise UsageError(f"--weights: expected it with --bundle, but {args.directory} is opened as a checkpoint")
             model = load(args.directory, args.target, args.dtype, threads=args.threads, progress=_WeightsProgress(),
-                         cuda_driver=args.cuda_driver, batch_invariant=args.batch_invariant)
+                         cuda_driver=args.cuda_driver, **options)
     except BaseException:
         tell()
         raise
@@ -284,6 +293,19 @@ def evaluate(args) -> int:
     return 0
 
 
+def serve(args) -> int:
+    serve_command.check(args)
+    _decoder_config(args)
+    _tokenizer(args.directory)
+    return serve_command.run(args, lambda args: _load(args, is_served=True))
+
+
+def chat(args) -> int:
+    _decoder_config(args)
+    _tokenizer(args.directory)
+    return chat_command.run(args, lambda args: _load(args, is_served=True))
+
+
 def build(args) -> int:
     _check_kind(args)
     directory = Path(args.directory)
@@ -316,10 +338,15 @@ def bundle(args) -> int:
 
     _check_kind(args)
     checkpoint = open_checkpoint(args.directory)
-    module = build_graph(checkpoint, args.dtype)
+    module = build_graph(checkpoint, args.dtype, PAGE_ROWS if args.paged else None)
+    batch_invariant = args.batch_invariant
+    if args.paged and args.target.partition(":")[0] == "cpu":
+        if batch_invariant is False:
+            raise UsageError("--paged: expected no --no-batch-invariant with it, because rows that are served do not depend on their batch")
+        batch_invariant = True
     _report(write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files],
                          target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights,
-                         batch_invariant=args.batch_invariant))
+                         batch_invariant=batch_invariant))
     tell(f"diffattn: wrote {printable_name(args.output)}; " + _next_for_bundle(args, checkpoint, module))
     return 0
 
@@ -328,6 +355,8 @@ def _next_for_bundle(args, checkpoint, module: models.Module) -> str:
     here = f"{hints.command()} {{}} --bundle {shlex.quote(args.output)}"
     if args.target != "cpu":  # it may be for another machine
         return f"look at it with: {here.format('info')}"
+    if args.paged:
+        return f"serve it with: {here.format('serve')}"
     if "decode" not in module.arguments:
         return f"run it with: {hints.run_bundle(args.output, module.arguments['forward'])}"
     if checkpoint.tokenizer_file is None:
@@ -471,8 +500,9 @@ def make_parser() -> argparse.ArgumentParser:
         if name not in ("build", "info"):
             sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA, cuda[:CHIP][@NUMBER], or cuda-sim:CHIP, which simulates GPU "
                              "kernels; of a bundle that is written, cuda:CHIP,CHIP too (default: %(default)s)")
-            sub.add_argument("--batch-invariant", action=argparse.BooleanOptionalAction, help="a row's result does not depend on its "
-                             "batch (default: where that costs little)")
+            if name not in ("serve", "chat"):  # whose rows never depend on it, on a CPU
+                sub.add_argument("--batch-invariant", action=argparse.BooleanOptionalAction, help="a row's result does not depend on its "
+                                 "batch (default: where that costs little)")
             if name == "bundle":
                 sub.add_argument("--threads", type=_no_threads, help=argparse.SUPPRESS)
             else:
@@ -501,6 +531,12 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("file", type=Path, metavar="FILE", help="UTF-8 text; - reads standard input")
     sub.add_argument("--window", type=_integer(2, MOST_TOKENS), metavar="N", help="tokens in view at most (default: what the model was made for)")
 
+    sub = command("serve", serve, "answer requests of OpenAI's interface, with texts that no batch changes", "diffattn serve examples/tiny-lm")
+    serve_command.add_to(sub, _integer)
+
+    sub = command("chat", chat, "talk with a model that has a chat template", "diffattn chat DIR --system 'Be brief.'")
+    chat_command.add_to(sub, _integer, _number)
+
     sub = command("build", build, "write the model's graph as MLIR", "diffattn build examples/tiny-lm -o tiny.mlir")
     sub.add_argument("-o", "--output", default="-", metavar="FILE", help="default: standard output")
 
@@ -508,6 +544,7 @@ def make_parser() -> argparse.ArgumentParser:
                   "diffattn bundle examples/tiny-lm -o tiny.bundle")
     sub.add_argument("-o", "--output", required=True, metavar="OUT", help="a folder that is not there yet, or an empty one")
     sub.add_argument("--copy-weights", action="store_true", help="copy the weight files (default: the bundle points at them)")
+    sub.add_argument("--paged", action="store_true", help="the form that diffattn serve takes, whose rows do not depend on their batch")
 
     quantization.add_to(commands)
 

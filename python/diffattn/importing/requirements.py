@@ -10,7 +10,7 @@ import warnings
 from ..errors import LibraryError
 
 #: Packages that are not made for every Python that this one is for.
-_LEAST_PYTHON = {"torch-mlir": (3, 10), "jax": (3, 11), "jaxlib": (3, 11)}
+_LEAST_PYTHON = {"torch-mlir": (3, 10), "jax": (3, 11), "jaxlib": (3, 11), "starlette": (3, 11), "uvicorn": (3, 10)}
 
 
 def require(extra: str, tried: dict[str, tuple[str, ...]]) -> None:

@@ -13,7 +13,7 @@ from .. import checks, files, models
 from ..arguments import FilePath, Progress
 from ..bundle import BundledCode
 from ..calls import CompiledCode
-from ..checkpoint import open_checkpoint, read_config
+from ..checkpoint import open_checkpoint, read_config, read_json
 from ..errors import BundleError, RunError
 from ..generation_config import read_defaults
 from ..model import build_graph
@@ -26,11 +26,12 @@ PAGE_ROWS = 64
 class PagedModel:
     """`extend`, `score` and `decode` of docs/models.md, with the config and the tokenizer that belong to them.
 
-    `kind` is the model_type; `context` the longest sequence that the model was made for, None where the config does not say.
+    `kind` is the model_type; `context` the longest sequence that the model was made for, None where the config does not say;
+    `sources` the files of its weights, and of a bundle its code.
     """
 
-    def __init__(self, executable: CompiledCode, directory: Path, config: dict[str, Any]) -> None:
-        source = str(directory / "config.json")
+    def __init__(self, executable: CompiledCode, directory: Path, config: dict[str, Any], sources: Sequence[Path] = ()) -> None:
+        source, self.sources = str(directory / "config.json"), list(sources)
         self.executable, self.directory, self.config = executable, directory, config
         self.kind = models.model_type(models.Config(config, source))
         self.defaults = read_defaults(directory, config)
@@ -77,7 +78,7 @@ def load(directory: FilePath, target: str = "cpu", dtype: str | None = None, *, 
     on_cpu = target.partition(":")[0] == "cpu"
     executable = Executable(str(module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads,
                             progress=progress, cuda_driver=cuda_driver, batch_invariant=True if on_cpu else None)
-    return PagedModel(executable, checkpoint.directory, checkpoint.config)
+    return PagedModel(executable, checkpoint.directory, checkpoint.config, checkpoint.files)
 
 
 def load_bundle(directory: FilePath, *, weights: FilePath | None = None, threads: int | None = None, progress: Progress | None = None,
@@ -88,4 +89,10 @@ def load_bundle(directory: FilePath, *, weights: FilePath | None = None, threads
     if not {"extend", "score", "decode"} <= set(code.entries):
         raise BundleError(f"{directory}: expected a bundle with pages, which diffattn bundle --paged writes, but got one with "
                           f"{', '.join(code.entries)}")
-    return PagedModel(code, directory, read_config(directory))
+    manifest = read_json(directory / "manifest.json")
+    if not manifest["devices"] and manifest.get("batch_invariant") != "true":
+        raise BundleError(f"{directory}: expected a bundle whose rows do not depend on their batch, as diffattn bundle --paged writes it, but "
+                          "got another")
+    named = [Path(file["path"]) for file in manifest["weight_files"]]
+    found = [directory / path if weights is None else Path(checks.path("weights", weights)) / path.name for path in named]
+    return PagedModel(code, directory, read_config(directory), [directory / "model.so", *found])
