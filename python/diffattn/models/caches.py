@@ -109,22 +109,34 @@ class Pages:
             parts = [f.slice(part, [b, 0, 0, 0], [1, 1, *part.dims[2:]], [0, 1]) for part in new]
             return [f.insert(part, cache, [layer, page, row, 0, 0], [1, 1, 1, *part.dims]) for cache, part in zip(old, parts)]
 
+        # Pages that `length` tokens may lie in, wherever they begin; as sizes are to follow from shapes alone, whole pages are written.
+        most = None if length == 1 else f.scalar("arith.addi", f.scalar("arith.ceildivui", length, rows), f.index(1))
+
         def several(b: Value, *old: Value) -> list[Value]:
             begin, end = (f.to_index(f.extract(place, b)) for place in (positions, ends))
-            first = f.scalar("arith.divui", begin, rows)
-            count = f.scalar("arith.subi", f.scalar("arith.ceildivui", end, rows), first)
+            first, last = (f.scalar("arith.divui", at, rows) for at in (begin, f.scalar("arith.subi", end, f.index(1))))
+            limit = f.scalar("arith.subi", length, f.index(1))
 
             def of_page(j: Value, *old: Value) -> list[Value]:
-                number = f.scalar("arith.addi", first, j)
-                start = f.scalar("arith.muli", number, rows)
-                low = f.scalar("arith.maxui", begin, start)
-                size = f.scalar("arith.subi", f.scalar("arith.minui", end, f.scalar("arith.addi", start, rows)), low)
-                source, place = f.scalar("arith.subi", low, begin), f.scalar("arith.subi", low, start)
-                page = page_of(b, number)
-                parts = [f.slice(part, [b, source, 0, 0], [1, size, *part.dims[2:]], [0]) for part in new]
-                return [f.insert(part, cache, [layer, page, place, 0, 0], [1, 1, *part.dims]) for cache, part in zip(old, parts)]
+                # Behind the last one it is written again, with what it has.
+                number = f.scalar("arith.minui", f.scalar("arith.addi", first, j), last)
+                start, page = f.scalar("arith.muli", number, rows), page_of(b, number)
+                stored = []
+                for cache, part in zip(old, new):
+                    heads = part.dims[2:]
+                    place = ([layer, page, 0, 0, 0], [1, 1, self.rows, *heads])
 
-            return f.loop(count, old, of_page)
+                    def choose(kept: Value, part: Value = part) -> Value:
+                        at = f.scalar("arith.addi", start, f.loop_index(0))
+                        inside = f.scalar("arith.andi", f.compare("uge", at, begin), f.compare("ult", at, end))
+                        row = f.scalar("arith.minui", f.select(inside, f.scalar("arith.subi", at, begin), f.index(0)), limit)
+                        return f.select(inside, f.extract(part, b, row, f.loop_index(1), f.loop_index(2)), kept)
+
+                    rows_of_page = f.generic("-> s h w", [], f.slice(cache, *place, [0, 1]), choose)
+                    stored.append(f.insert(rows_of_page, cache, *place))
+                return stored
+
+            return f.loop(most, old, of_page)
 
         return f.loop(batch, caches, one if length == 1 else several)
 
