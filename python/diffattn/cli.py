@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__, checks, files, hints, import_command, library, models, quantization
+from . import __version__, checks, files, hints, import_command, library, models, pull_command, quantization
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
@@ -547,6 +547,8 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--paged", action="store_true", help="the form that diffattn serve takes, whose rows do not depend on their batch")
 
     quantization.add_to(commands)
+
+    pull_command.add_to(commands)
 
     import_command.add_to(commands, _integer(1))
 

@@ -103,6 +103,12 @@ class Engine:
         finally:
             ticket.cancel()
 
+    def warm(self) -> None:
+        """Computes a little, as the first call of a function packs weights, which the first request would wait for."""
+        for _ in self.events(Request((0,), 2, want_text=False)):
+            pass
+        self.statistics = Statistics()
+
     def close(self, finish: bool = True) -> None:
         """Takes no more requests, ends those that were taken, with `finish` by computing them, and waits for the thread."""
         with self._lock:

@@ -87,6 +87,7 @@ def _serve(args: argparse.Namespace, model: PagedModel, template: ChatTemplate |
          f"{engine.rows} texts at a time")
     if model.executable.has_device:
         tell("diffattn: on a GPU a text may depend on what is computed beside it")
+    engine.warm()
     server = Server(engine, name, fingerprint(model), template, keys, _LOCAL if is_local(args.host) else ("*",))
     config = uvicorn.Config(server.app, host=args.host, port=args.port, log_config=None, access_log=False, server_header=False,
                             proxy_headers=False, lifespan="on", timeout_keep_alive=30)

@@ -1,6 +1,7 @@
 """The server over HTTP, as its clients see it."""
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -18,7 +19,10 @@ from serving_client import TINY, serving
 import diffattn
 from diffattn.cli import main
 from diffattn.errors import BundleError
+from diffattn.serving import model as paged_model
+from diffattn.serving.engine import Engine
 from diffattn.serving.model import load_bundle
+from diffattn.serving.requests import Request
 
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 JSON = {"Content-Type": "application/json"}
@@ -262,6 +266,88 @@ def test_sixty_four_clients_get_what_each_gets_alone(client, folder, tmp_path):
                 assert answer["choices"] == alone[at]["choices"], bodies[at]
             assert len(got) == 128 and busy.metric("steps") < busy.metric("new_tokens") / 2
             assert busy.metric("used_pages") == 0
+
+
+@pytest.mark.oracle
+def test_likelihoods_are_those_of_transformers(tmp_path):
+    """Through HTTP, as an evaluator asks for them: near transformers, and to the last digit what the engine says in this process."""
+    import torch
+    from transformers import DiffLlamaConfig, DiffLlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = DiffLlamaConfig(vocab_size=2048, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                             max_position_embeddings=600, bos_token_id=0, eos_token_id=None)
+    oracle = DiffLlamaForCausalLM(config).eval()
+    folder = tmp_path / "llama"
+    oracle.save_pretrained(folder)
+    shutil.copy(TINY / "tokenizer.json", folder)
+    engine = Engine(paged_model.load(folder, threads=2), pages=20, capacity=600)
+    rng = np.random.default_rng(0)
+    with serving(folder, tmp_path) as one:
+        for length in (2, 150, 500):
+            ids = rng.integers(0, 2048, length).tolist()
+            answer = one.post("/v1/completions", model="llama", prompt=ids, max_tokens=1, temperature=0, echo=True, logprobs=1)
+            got = answer["choices"][0]["logprobs"]["token_logprobs"][1:-1]
+            with torch.no_grad():
+                log_p = torch.log_softmax(oracle(torch.tensor([ids])).logits[0].double(), -1).numpy()
+            np.testing.assert_allclose(got, log_p[np.arange(length - 1), ids[1:]], atol=1e-4)
+            scored = next(engine.events(Request(tuple(ids), 0, scores=True)))
+            assert got == [float(value) for value in scored.scores.log_p]
+    engine.close()
+
+
+def resident(process):
+    """Bytes of memory that a process has."""
+    pages = int(pathlib.Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_soak(folder, tmp_path, full):
+    """Good requests, clients that go, bodies that are none and bodies of 10 MB, at once: memory stays, and so does the answer."""
+    seconds = 1800 if full else 9
+    with serving(folder, tmp_path, "--context=600", "--rows=8", "--cache-memory=20") as one:
+        end, wrong, sizes = time.time() + seconds, [], []
+        first = one.complete(prompt="And the king said", max_tokens=20)["choices"]
+
+        def raw(body, wait):
+            with socket.create_connection(one.address) as connection:
+                connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                time.sleep(wait)
+
+        def client(number):
+            rng = random.Random(number)
+            while time.time() < end:
+                kind = rng.randrange(6)
+                if kind == 0 and one.complete(prompt="And the king said", max_tokens=20)["choices"] != first:
+                    wrong.append("another text")
+                elif kind == 1:
+                    raw(json.dumps({"model": "tiny-lm", "prompt": "In", "max_tokens": 500, "stream": rng.random() < 0.5}).encode(), rng.random() * 0.1)
+                elif kind == 2 and (status := one.ask("POST", "/v1/completions", rng.choice([b"{", b"[" * 50000, b"\xff", b'{"model": "tiny-lm"}']), JSON)[0]) != 400:
+                    wrong.append(status)
+                elif kind == 3 and rng.random() < 0.2:
+                    body = json.dumps({"model": "tiny-lm", "prompt": "a" * (10 << 20)})
+                    if (status := one.ask("POST", "/v1/completions", body, JSON)[0]) != 413:
+                        wrong.append(status)
+                elif kind == 4:
+                    one.complete(**random_body(rng))
+                elif kind == 5:
+                    raw(b'{"model": ', 0)
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            sizes.append((time.time(), resident(one.process)))
+            time.sleep(0.2)
+        deadline = time.time() + 30
+        while one.metric("used_pages") and time.time() < deadline:
+            time.sleep(0.05)
+        assert not wrong and one.metric("used_pages") == 0 and one.metric("failed") == 0
+        # The long form compares halves, once everything has been touched.
+        if full:
+            late = [size for at, size in sizes if at > end - seconds / 2]
+            assert max(late) <= 1.01 * min(late), f"{min(late)} to {max(late)} bytes"
+        assert one.complete(prompt="And the king said", max_tokens=20)["choices"] == first
 
 
 def test_overload(folder, tmp_path):
