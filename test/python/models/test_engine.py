@@ -105,6 +105,20 @@ def test_what_comes_beside_a_request_changes_no_bit(engine, requests):
     assert busy.sequences.pool.used == 0 and busy.sequences.pool.unpromised == 60
 
 
+@pytest.mark.parametrize("bits", ["int8", "int4"])
+def test_quantized_weights(tmp_path, bits):
+    """One after the other, and all at once, which fill products of more rows."""
+    diffattn.quantize(TINY, tmp_path / "narrow", bits)
+    one = Engine(paged_model.load(tmp_path / "narrow"), pages=100, capacity=300)
+    asked = [Request(tuple(range(start, start + 150)), 12, Sampler(temperature=1.0), seed=start, likely=1) for start in range(100, 112)]
+    alone = [list(map(plain, one.events(request))) for request in asked]
+    together = [[] for _ in asked]
+    for request, events in zip(asked, together):
+        one.submit(request, events.append)
+    one.close()
+    assert [list(map(plain, events)) for events in together] == alone and one.statistics.steps < 2 * 12 * 11
+
+
 def test_it_is_what_generate_gives(engine):
     model = diffattn.load(TINY, batch_invariant=True)
     for prompt, options in (("In the beginning", {}), ("And the king said", {"temperature": 0.8, "top_k": 30}), ("x" * 300, {"top_p": 0.9, "temperature": 1.0})):
