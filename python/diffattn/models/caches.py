@@ -83,7 +83,7 @@ class Pages:
                         tokens.all_within(f, ends, 0, f.scalar("arith.addi", room, f.i64(1))))
         checks.append((fits, "expected every position to be at least 0, and positions and lengths to end within the pages that block_table has place for"))
         # None of them where the batches differ, as there may be no row to read.
-        count = f.select(same, batch, f.index(0))
+        count = f.select(f.scalar("arith.andi", same, f.compare("eq", batch, ends.dims[0])), batch, f.index(0))
         table, ends = f.slice(table, [0, 0], [count, table.dims[1]]), f.slice(ends, [0], [count])
 
         def narrow(page: Value, end: Value, fine: Value) -> Value:

@@ -244,11 +244,13 @@ class Decoder:
         batch, length = ids.dims
         checks = tokens.batch_checks(f, batch, [lengths.dims[0], positions.dims[0]])
         checks.append(tokens.length_check(f, lengths, length))
+        fits = tokens.require_all(f, checks)  # said before the lengths are read for the positions
         ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
-        checks += places.checks(f, batch, length, positions, ends, where, caches)
+        checks = places.checks(f, batch, length, positions, ends, where, caches)
         if scores:
             checks.append(likelihood.target_check(f, ids, targets))
-        count = tokens.count_if(f, tokens.require_all(f, checks), self.layers)
+        fits = f.scalar("arith.andi", fits, tokens.require_all(f, checks))
+        count = tokens.count_if(f, fits, self.layers)
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         # Each row's own positions, as those of a step of so many rows.
         each = f.generic("b -> b t", [f.slice(positions, [0], [batch])], f.empty([batch, length], "i64"),

@@ -242,6 +242,8 @@ def test_caches_are_updated_in_place(kind, opt):  # noqa: F811
     ("extend", {"table": [[0, -1]]}, "expected every entry of block_table to be a page"),
     ("extend", {"table": [[0]]}, "expected every position to be at least 0, and positions and lengths to end within the pages"),
     ("extend", {"table": [[0, 1]] * 2}, "expected the batches of ids and block_table to be equal"),
+    ("extend", {"positions": [0, 0]}, "expected the batches of ids, lengths or positions, and caches to be equal"),
+    ("decode", {"positions": [0, 0]}, "expected the batches of ids, lengths or positions, and caches to be equal"),
     ("extend", {"positions": [-1]}, "expected every position to be at least 0"),
     ("extend", {"positions": [120]}, "end within the pages that block_table has place for"),
     ("extend", {"lengths": [0]}, "expected every length to be at least 1"),
