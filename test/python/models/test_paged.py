@@ -115,6 +115,7 @@ class Schedule:
         assert self.sequences.pool.used == 0 and self.sequences.pool.unpromised == self.sequences.pool.pages
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", models.PAGED)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_random_schedules(kind, dtype, load, full):
@@ -125,6 +126,7 @@ def test_random_schedules(kind, dtype, load, full):
         Schedule(plain, sequences, random.Random(seed)).run(40)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_parts_of_prompts_have_the_bits_of_the_whole(isa, dtype, load):
@@ -203,6 +205,7 @@ def test_who_computed_the_same_at_once_shares_it_then():
     assert pool.used == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", models.PAGED)
 def test_scores(kind, load):
     """Log-probabilities of the prompt's tokens against the logits of the whole, in parts of a prompt and of rows."""
