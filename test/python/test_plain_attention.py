@@ -137,6 +137,7 @@ def test_sequences_and_pages(isa):
         np.testing.assert_allclose(paged, diffattn.plain_attention(queries, k, v, is_causal=True, target=target), rtol=0, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:linalg.generic gets one thread")
 def test_a_gpu_computes_it_without_a_kernel_and_says_so():
     q, k, v = draw("f32", queries=5, keys=9, width=8)
     with pytest.warns(RuntimeWarning, match="no kernel of GPUs computes one map") as caught:
