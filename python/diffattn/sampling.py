@@ -61,9 +61,7 @@ class Sampler:
         # A tiny temperature then makes -inf of all others, and no infinity that is subtracted from itself.
         with np.errstate(over="ignore"):
             scores = (scores - scores[first]) / self.temperature
-        order = np.argsort(-scores, kind="stable")
-        if self.top_k:
-            order = order[: self.top_k]
+        order = self._head(scores)
         weights = np.exp(scores[order])
         weights /= weights.sum()
         if self.top_p < 1:
@@ -74,6 +72,14 @@ class Sampler:
             order, weights = order[:enough], weights[:enough]
         drawn = np.searchsorted(np.cumsum(weights), uniform(seed, choice, step) * weights.sum(), side="right")
         return int(order[min(int(drawn), len(order) - 1)])
+
+    def _head(self, scores: np.ndarray) -> np.ndarray:
+        """The ids that `top_k` keeps, the likeliest first, of equal ones the lowest."""
+        if not 0 < self.top_k < len(scores):
+            return np.argsort(-scores, kind="stable")
+        # All are sorted only where all are kept: a vocabulary takes milliseconds.
+        kept = np.flatnonzero(scores >= np.partition(scores, -self.top_k)[-self.top_k])
+        return kept[np.argsort(-scores[kept], kind="stable")][: self.top_k]
 
     def _moved(self, logits: np.ndarray, before: Sequence[int], generated: int) -> np.ndarray:
         """The logits with penalties and biases, of another array where there are any."""

@@ -34,6 +34,14 @@ def test_top_k_and_top_p_keep_the_head():
     np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_p=0.4)), [1, 0, 0, 0])
 
 
+def test_top_k_takes_the_first_of_equal_ones():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 7, 300):
+        scores = np.append(rng.integers(0, 9, size).astype(np.float64), -np.inf)
+        for k in (0, 1, 2, 5, size, size + 1, 1000):
+            assert (Sampler(top_k=k)._head(scores) == np.argsort(-scores, kind="stable")[: k or None]).all()
+
+
 def test_min_p_keeps_what_is_near_the_likeliest():
     np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, min_p=0.4)), [2 / 3, 1 / 3, 0, 0], atol=0.03)
     np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, min_p=0.6)), [1, 0, 0, 0])
