@@ -275,7 +275,8 @@ llvm::Error BundleWriter::addModelFiles() {
   if (options.modelFolder.empty())
     return llvm::Error::success();
   for (StringRef name :
-       {"config.json", "generation_config.json", "tokenizer.json"}) {
+       {"config.json", "generation_config.json", "tokenizer.json",
+        "tokenizer_config.json", "chat_template.jinja"}) {
     std::string from = pathTo(options.modelFolder, name);
     if (!fs::exists(from))
       continue;

@@ -31,8 +31,8 @@ struct BundleOptions {
   bool copyWeights = false;
   /// What the modules were compiled with: the manifest says so.
   BatchInvariance batchInvariance = BatchInvariance::Auto;
-  /// Where config.json and tokenizer.json are taken from, if they are there;
-  /// empty: nowhere.
+  /// Where configurations, the tokenizer and the chat template are taken from,
+  /// if they are there; empty: nowhere.
   std::string modelFolder;
 };
 

@@ -423,6 +423,8 @@ def test_bundles(folder, client, tmp_path):
     with serving(bundle, tmp_path, "--bundle", "--name=tiny-lm", "--context=600") as one:
         body = {"prompt": "And the king said", "temperature": 1.0, "seed": 2, "logprobs": 1, "echo": True}
         assert one.complete(**body)["choices"] == client.complete(**body)["choices"]
+        talk = {"model": "tiny-lm", "max_tokens": 12, "messages": [{"role": "user", "content": "Who was Moses?"}], "temperature": 0}
+        assert one.post("/v1/chat/completions", **talk)["choices"] == client.post("/v1/chat/completions", **talk)["choices"]
         libraries = open(f"/proc/{one.process.pid}/maps").read()
         assert "libDiffAttnBundle" in libraries and "MLIR" not in libraries
     manifest = (bundle / "manifest.json").read_text()
