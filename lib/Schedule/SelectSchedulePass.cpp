@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/KernelLimits.h"
 #include "DiffAttn/IR/ScheduleCases.h"
 #include "DiffAttn/Schedule/CpuSchedule.h"
 #include "DiffAttn/Schedule/Passes.h"
@@ -19,10 +20,6 @@ namespace mlir::diffattn {
 
 using namespace mlir;
 using namespace mlir::diffattn;
-
-/// Models have heads of 32 to 512. A kernel for 4096 takes 10 s to compile, one
-/// for 16384 minutes.
-static constexpr int64_t kMaxHeadDim = 1024;
 
 static constexpr auto kRemark =
     remark::RemarkOpts::name("SelectSchedule").category("diffattn-schedule");

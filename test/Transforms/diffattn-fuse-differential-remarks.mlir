@@ -135,9 +135,10 @@ func.func @inside_a_norm(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) 
   return %out : !r
 }
 
-// Two attentions after each other, a norm of one, and heads of one that are added, are no difference.
+// Two attentions after each other, a norm of one, and heads of one that are added, are no difference. The first is one of one map.
 
 // CHECK-LABEL: func.func @no_difference(
+// CHECK:         diffattn.attention ins(%{{[^,]+}}, %{{[^,]+}}, %{{[^,]+}} :
 // CHECK-NOT:     diffattn.attention
 // CHECK:         return
 func.func @no_difference(%q1: !q, %k1: !kt, %v: !v, %w: tensor<6x32x16xf32>) -> tensor<3x20x20xf32> {
@@ -148,6 +149,7 @@ func.func @no_difference(%q1: !q, %k1: !kt, %v: !v, %w: tensor<6x32x16xf32>) -> 
   %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
   %ev = tensor.empty() : !v
   %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  // expected-remark @below {{[Passed] Raised | Category:diffattn-fuse | Remark="one map became a diffattn.attention"}}
   %o1 = linalg.batch_matmul ins(%a1, %v : !s, !v) outs(%zv : !v) -> !v
   %er = tensor.empty() : !r
   %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r

@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.utils import counters
+from torch.utils._pytree import tree_leaves
 
 import diffattn
 
@@ -34,7 +35,11 @@ def hidden(name, count=TOKENS):
 
 
 def same(got, want, tolerance=1e-4):
-    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+    """But for tokens that see none, which are NaN in eager PyTorch: fused attention gives zeros there."""
+    for one, other in zip(tree_leaves(got), tree_leaves(want), strict=True):
+        unseen = other.isnan()
+        assert not one.isnan().any()
+        torch.testing.assert_close(one[~unseen], other[~unseen], rtol=tolerance, atol=tolerance)
 
 
 def compare(module, *args, tolerance=1e-4, **kwargs):
@@ -66,11 +71,10 @@ def test_narrow_types(dtype, tolerance):
     {"src_mask": torch.rand(BATCH * 4, TOKENS, TOKENS, generator=torch.Generator().manual_seed(0)) > 0.6},
     {"src_mask": torch.tensor([0.0, -1.0, 0.0, 2.0, 0.0]).expand(TOKENS, TOKENS)},  # of floats: the fast path asks whether they are 0
     {"src_key_padding_mask": hidden("padded")},  # a layer alone leaves padding what it becomes
-    {"src_key_padding_mask": hidden("of_padding_alone")},  # NaN
+    {"src_key_padding_mask": hidden("of_padding_alone")},
 ])
 def test_masks_of_a_layer(masks):
-    got = compare(layer(), tokens(), **masks)
-    assert got.isnan().any() == (masks.get("src_key_padding_mask") is not None and bool(masks["src_key_padding_mask"].bool().all(1).any()))
+    compare(layer(), tokens(), **masks)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])

@@ -92,7 +92,7 @@ def AttentionToOnlinePass : InterfacePass<"diffattn-to-online", "FunctionOpInter
 
 def FuseDifferentialPass
     : InterfacePass<"diffattn-fuse-differential", "FunctionOpInterface"> {
-  let summary = "Raise the difference of two attentions to diffattn.attention";
+  let summary = "Raise attention to diffattn.attention";
   let description = [{
     Finds `(softmax(s*Q1*K1') - lambda * softmax(s*Q2*K2')) * V` in graphs of
     `linalg`, `tensor`, `arith` and `math` ops by what they compute, whatever
@@ -100,6 +100,8 @@ def FuseDifferentialPass
     `diffattn.attention`. The norm of each head, its weight, a constant factor
     and a sigmoid gate behind it become the op's epilogue; masks become
     attributes where they are proven to be causal or a window, else operands.
+    Once no difference is left, `softmax(s*Q*K') * V` alone becomes an op of one
+    map, unless its map belongs to a difference that stays.
 
     All or nothing: a candidate that the op cannot express stays as it is, with
     a missed-optimization remark of category `diffattn-fuse`. docs/raising.md
@@ -108,7 +110,9 @@ def FuseDifferentialPass
   }];
   let options = [
     Option<"rescaleQueries", "rescale-queries", "bool", "false",
-           "Raise maps of different scale by scaling the second query">];
+           "Raise maps of different scale by scaling the second query">,
+    Option<"singleMaps", "single-maps", "bool", "true",
+           "Raise single maps, behind all differences of two">];
   let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
                            "linalg::LinalgDialect", "math::MathDialect",
                            "tensor::TensorDialect"];

@@ -18,7 +18,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 static void addCPURaising(OpPassManager &pm, const PipelineOptions &options) {
-  addRaising(pm, options, CheckSizesPassOptions());
+  addRaising(pm, options, CheckSizesPassOptions(),
+             FuseDifferentialPassOptions());
 }
 
 static void addCPUSchedules(OpPassManager &pm, const PipelineOptions &options) {

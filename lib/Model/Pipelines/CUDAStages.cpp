@@ -20,7 +20,10 @@ using namespace mlir::diffattn;
 static void addCUDARaising(OpPassManager &pm, const PipelineOptions &options) {
   CheckSizesPassOptions sizes;
   sizes.device = true;
-  addRaising(pm, options, sizes);
+  // No kernel of a GPU takes one map; as it stands, its products are kernels.
+  FuseDifferentialPassOptions fuse;
+  fuse.singleMaps = false;
+  addRaising(pm, options, sizes, fuse);
 }
 
 static void addCUDASchedules(OpPassManager &pm,

@@ -34,12 +34,13 @@ void mlir::diffattn::addImport(OpPassManager &pm, const PipelineOptions &) {
 
 void mlir::diffattn::addRaising(OpPassManager &pm,
                                 const PipelineOptions &options,
-                                const CheckSizesPassOptions &sizes) {
+                                const CheckSizesPassOptions &sizes,
+                                const FuseDifferentialPassOptions &fuse) {
   pm.addPass(createInlineResourcesPass());
   // Raised ops state less about sizes than the ops that they replace.
   pm.addNestedPass<func::FuncOp>(createCheckSizesPass(sizes));
   if (options.raise)
-    pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass());
+    pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass(fuse));
 }
 
 void mlir::diffattn::addTensorCleanup(OpPassManager &functions) {

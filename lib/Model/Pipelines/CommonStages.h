@@ -9,6 +9,7 @@
 
 #include "DiffAttn/Model/Passes.h"
 #include "DiffAttn/Model/Pipelines/Pipelines.h"
+#include "DiffAttn/Transforms/Passes.h"
 
 namespace mlir::diffattn {
 
@@ -27,7 +28,8 @@ void addImport(OpPassManager &pm, const PipelineOptions &options);
 
 /// Checks of sizes, then attention found in unfused graphs.
 void addRaising(OpPassManager &pm, const PipelineOptions &options,
-                const CheckSizesPassOptions &sizes);
+                const CheckSizesPassOptions &sizes,
+                const FuseDifferentialPassOptions &fuse);
 
 /// Ops of tensors without a lowering as linalg; of functions.
 void addTensorCleanup(OpPassManager &functions);

@@ -33,8 +33,12 @@ struct AttentionBuilder {
   Expr perGroup(Expr expr, int64_t shared, AtomId group);
   AtomId groupLoop(int64_t shared);
 
-  Value headTensor(Expr expr, ArrayRef<SmallVector<AtomId>> orders,
-                   unsigned &chosen);
+  /// A view, or the parts of a concatenation side by side, in one of `orders`;
+  /// null where a copy would be needed.
+  Value uncopied(Expr expr, ArrayRef<SmallVector<AtomId>> orders,
+                 unsigned &chosen);
+  /// An operand in the layout that needs no copy, if one does.
+  Value headTensor(Expr expr, ArrayRef<AtomId> loops, Layout &layout);
   /// Two operands in one layout.
   void headTensors(Expr a, SmallVector<AtomId> loopsA, Expr b,
                    SmallVector<AtomId> loopsB, Value &first, Value &second,

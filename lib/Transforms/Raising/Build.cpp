@@ -114,35 +114,42 @@ Value build(ExprGraph &graph, const Differential &found,
   }
 
   // Heads that share a query, a key or a value.
-  SmallVector<Expr> noiseExprs{found.second.query, found.second.key};
-  noiseExprs.append(found.mask.visible);
-  noiseExprs.append(found.mask.bias);
-  int64_t noiseShared = b.sharedHeads(noiseExprs, 1);
+  int64_t noiseShared = 1;
+  if (found.second) {
+    SmallVector<Expr> noiseExprs{found.second->query, found.second->key};
+    noiseExprs.append(found.mask.visible);
+    noiseExprs.append(found.mask.bias);
+    noiseShared = b.sharedHeads(noiseExprs, 1);
+  }
   int64_t key1Shared = b.sharedHeads({found.first.key}, 1);
-  int64_t key2Shared = b.sharedHeads({found.second.key}, noiseShared);
   int64_t valueShared = b.sharedHeads({found.value}, 1);
   AtomId noise = b.groupLoop(noiseShared), key1 = b.groupLoop(key1Shared),
-         key2 = b.groupLoop(key2Shared), valueHead = b.groupLoop(valueShared);
+         valueHead = b.groupLoop(valueShared);
 
   Value q1, q2, k1, k2;
   Layout qLayout, kLayout, vLayout, oLayout;
-  b.headTensors(found.first.query, {r.batch, r.head, r.query, r.width},
-                b.perGroup(found.second.query, noiseShared, noise),
-                {r.batch, noise, r.query, r.width}, q1, q2, qLayout);
-  b.headTensors(b.perGroup(found.first.key, key1Shared, key1),
-                {r.batch, key1, r.key, r.width},
-                b.perGroup(found.second.key, key2Shared, key2),
-                {r.batch, key2, r.key, r.width}, k1, k2, kLayout);
-  Expr valueExpr = b.perGroup(found.value, valueShared, valueHead);
-  auto valueOrders = bothLayouts({r.batch, valueHead, r.key, r.valueWidth});
-  unsigned chosen = 0;
-  Value v = b.headTensor(valueExpr, valueOrders, chosen);
-  if (!v)
-    v = b.tensors.generic(valueExpr, valueOrders[chosen], b.type);
-  vLayout = chosen == 0 ? Layout::BHTD : Layout::BTHD;
+  Expr key1Expr = b.perGroup(found.first.key, key1Shared, key1);
+  if (found.second) {
+    int64_t key2Shared = b.sharedHeads({found.second->key}, noiseShared);
+    AtomId key2 = b.groupLoop(key2Shared);
+    b.headTensors(found.first.query, {r.batch, r.head, r.query, r.width},
+                  b.perGroup(found.second->query, noiseShared, noise),
+                  {r.batch, noise, r.query, r.width}, q1, q2, qLayout);
+    b.headTensors(key1Expr, {r.batch, key1, r.key, r.width},
+                  b.perGroup(found.second->key, key2Shared, key2),
+                  {r.batch, key2, r.key, r.width}, k1, k2, kLayout);
+  } else {
+    q1 = b.headTensor(found.first.query, {r.batch, r.head, r.query, r.width},
+                      qLayout);
+    k1 = b.headTensor(key1Expr, {r.batch, key1, r.key, r.width}, kLayout);
+  }
+  Value v = b.headTensor(b.perGroup(found.value, valueShared, valueHead),
+                         {r.batch, valueHead, r.key, r.valueWidth}, vLayout);
 
-  Activation activation;
-  Value lambda = b.lambda(noiseShared, noise, activation);
+  Value lambda;
+  Activation activation = Activation::Identity;
+  if (found.second)
+    lambda = b.lambda(noiseShared, noise, activation);
   Mask mask = found.mask;
   bool causal = false;
   SmallVector<int64_t> window;

@@ -58,13 +58,24 @@ int64_t AttentionBuilder::sharedHeads(ArrayRef<Expr> exprs, int64_t multiple) {
   return multiple;
 }
 
-Value AttentionBuilder::headTensor(Expr expr,
-                                   ArrayRef<SmallVector<AtomId>> orders,
-                                   unsigned &chosen) {
+Value AttentionBuilder::uncopied(Expr expr,
+                                 ArrayRef<SmallVector<AtomId>> orders,
+                                 unsigned &chosen) {
   if (expr->type == type)
     if (Value value = tensors.view(expr, orders, chosen))
       return value;
   return tensors.concatenated(expr, orders, type, chosen);
+}
+
+Value AttentionBuilder::headTensor(Expr expr, ArrayRef<AtomId> loops,
+                                   Layout &layout) {
+  auto orders = bothLayouts(loops);
+  unsigned chosen = 0;
+  Value value = uncopied(expr, orders, chosen);
+  if (!value)
+    value = tensors.generic(expr, orders[chosen], type);
+  layout = chosen == 0 ? Layout::BHTD : Layout::BTHD;
+  return value;
 }
 
 void AttentionBuilder::headTensors(Expr a, SmallVector<AtomId> loopsA, Expr b,
@@ -72,9 +83,9 @@ void AttentionBuilder::headTensors(Expr a, SmallVector<AtomId> loopsA, Expr b,
                                    Value &second, Layout &layout) {
   auto ordersA = bothLayouts(loopsA), ordersB = bothLayouts(loopsB);
   unsigned chosen = 0, chosenB = 0;
-  first = headTensor(a, ordersA, chosen);
+  first = uncopied(a, ordersA, chosen);
   if (!first) {
-    second = headTensor(b, ordersB, chosen);
+    second = uncopied(b, ordersB, chosen);
     first = tensors.generic(a, ordersA[chosen], type);
   }
   layout = chosen == 0 ? Layout::BHTD : Layout::BTHD;
@@ -90,7 +101,7 @@ void AttentionBuilder::headTensors(Expr a, SmallVector<AtomId> loopsA, Expr b,
       return;
     }
   }
-  second = headTensor(b, {ordersB[chosen]}, chosenB);
+  second = uncopied(b, {ordersB[chosen]}, chosenB);
   if (!second)
     second = tensors.generic(b, ordersB[chosen], type);
 }

@@ -1,4 +1,4 @@
-//===- Differential.cpp - recognising a difference of two maps ------------===//
+//===- Differential.cpp - recognising attention ---------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,6 +7,7 @@
 #include "Differential.h"
 
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/IR/KernelLimits.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
@@ -185,7 +186,7 @@ static void scaleQuery(ExprGraph &graph, Scores &scores, double number) {
 }
 
 void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn) {
-  for (Scores *scores : {&found.first, &found.second}) {
+  for (Scores *scores : found.maps()) {
     fn(scores->query);
     fn(scores->key);
     for (Expr &factor : scores->factors)
@@ -198,6 +199,99 @@ void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn) {
   for (Expr &expr : found.commonFactors)
     fn(expr);
   fn(found.value);
+}
+
+/// One positive scale for all maps; what differs goes to the queries.
+static bool setScale(ExprGraph &graph, Differential &found,
+                     const RecognizerOptions &options, std::string &reason) {
+  // Two infinities would pass for one number.
+  if (!llvm::all_of(found.maps(), [](const Scores *scores) {
+        return std::isfinite(scores->scale);
+      })) {
+    reason = "the scores are scaled by a number that is not finite";
+    return false;
+  }
+  double ratio = found.second ? found.second->scale / found.first.scale : 1;
+  if (found.second && !sameNumber(found.first.scale, found.second->scale) &&
+      !options.rescaleQueries) {
+    reason = "the scores of the two maps are scaled differently (the option "
+             "rescale-queries raises them by scaling the second query)";
+    return false;
+  }
+  // The op's scale is positive; a sign goes to the queries, and so does a scale
+  // that is nothing, or so small that the ratio to it leaves f32.
+  constexpr double kLeastScale = 0x1p-64;
+  const bool isTiny = std::fabs(found.first.scale) < kLeastScale;
+  const double scale = isTiny ? 1 : std::fabs(found.first.scale);
+  const double factor = found.first.scale / scale;
+  scaleQuery(graph, found.first, factor);
+  if (found.second) {
+    scaleQuery(graph, *found.second,
+               sameNumber(ratio, 1) ? factor : found.second->scale / scale);
+    found.second->scale = scale;
+  }
+  found.first.scale = scale;
+  if (!(scale <= kMaxScale)) {
+    reason = "the scores are scaled by more than 2^64";
+    return false;
+  }
+  auto isPositive = [](float cap) { return cap > 0 && std::isfinite(cap); };
+  if (found.first.softcap &&
+      !isPositive(static_cast<float>(*found.first.softcap))) {
+    reason = "the cap of the scores is no positive number in f32";
+    return false;
+  }
+  return true;
+}
+
+/// The factors of the difference of `first` and `second`, which may swap.
+static bool findFactors(ExprGraph &graph, Differential &found, Term *&a,
+                        Term *&b, std::string &reason) {
+  // Which map is first: the one that no run-time factor scales.
+  takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  // lambda and lambda * 0.5 have lambda in common.
+  if (!a->factors.empty() && !b->factors.empty()) {
+    openFactors(graph, *a);
+    openFactors(graph, *b);
+    takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  }
+  if (!a->factors.empty() ||
+      (b->factors.empty() && a->coefficient < 0 && b->coefficient > 0))
+    std::swap(a, b);
+  if (!a->factors.empty()) {
+    reason = "both maps are scaled by values known only at run time";
+    return false;
+  }
+  if (a->coefficient == 0)
+    std::swap(a, b);
+  if (a->coefficient == 0 || !a->factors.empty())
+    return false;
+  found.outScale = a->coefficient;
+  found.lambda = -b->coefficient / a->coefficient;
+  found.lambdaFactors.assign(b->factors.begin(), b->factors.end());
+  return true;
+}
+
+/// The scores of one map. None, with a `reason`, where they are no product.
+static std::optional<Scores> readScores(ExprGraph &graph, AtomId key,
+                                        const Term &term, std::string &reason) {
+  std::optional<Scores> read =
+      ScoreReader(graph, key, reason)
+          .read(graph.substitute(term.map->operands[0],
+                                 {{term.map->bound[0], IndexPoly::atom(key)}}));
+  if (!read && reason.empty())
+    reason = kNoProduct.str();
+  return read;
+}
+
+/// True if a product of queries and keys is subtracted from the scores.
+static bool subtractsScores(ExprGraph &graph, AtomId key,
+                            const Scores &scores) {
+  return llvm::any_of(scores.mask, [&](const MaskPart &part) {
+    std::string unused;
+    return part.bias && part.bias->kind == Kind::Neg &&
+           ScoreReader(graph, key, unused).read(part.bias->operands[0]);
+  });
 }
 
 std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
@@ -215,13 +309,14 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
     reason = maps.reason;
     return std::nullopt;
   }
-  if (terms->size() < 2 || !llvm::all_of(*terms, [](const Term &term) {
+  const unsigned count = options.single ? 1 : 2;
+  if (terms->size() < count || !llvm::all_of(*terms, [](const Term &term) {
         return term.map && term.value;
       }))
     return std::nullopt;
-  if (terms->size() > 2)
+  if (terms->size() > count)
     mergeTerms(graph, *terms);
-  if (terms->size() < 2)
+  if (terms->size() < count || (options.single && terms->size() > 1))
     return std::nullopt;
   if (terms->size() > 2) {
     reason = "the result combines more than two maps";
@@ -243,115 +338,84 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   keepCommon(found.roundedTo, terms->back().roundedTo);
 
   AtomId key = *maps.sharedKey;
-  found.value = commonValue(graph, (*terms)[0], (*terms)[1], key, reason);
-  if (!found.value)
-    return std::nullopt;
   found.roles.key = key;
-
-  // Which map is first: the one that no run-time factor scales.
-  Term *a = &(*terms)[0], *b = &(*terms)[1];
-  takeCommon(graph, a->factors, b->factors, found.commonFactors);
-  // lambda and lambda * 0.5 have lambda in common.
-  if (!a->factors.empty() && !b->factors.empty()) {
-    openFactors(graph, *a);
-    openFactors(graph, *b);
-    takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  Term *a = &terms->front(), *b = &terms->back();
+  if (options.single) {
+    found.value = a->value;
+    found.outScale = a->coefficient;
+    found.commonFactors.assign(a->factors.begin(), a->factors.end());
+    if (found.outScale == 0)
+      return std::nullopt;
+  } else {
+    found.value = commonValue(graph, *a, *b, key, reason);
+    if (!found.value || !findFactors(graph, found, a, b, reason))
+      return std::nullopt;
   }
-  if (!a->factors.empty() ||
-      (b->factors.empty() && a->coefficient < 0 && b->coefficient > 0))
-    std::swap(a, b);
-  if (!a->factors.empty()) {
-    reason = "both maps are scaled by values known only at run time";
-    return std::nullopt;
-  }
-  if (a->coefficient == 0)
-    std::swap(a, b);
-  if (a->coefficient == 0 || !a->factors.empty())
-    return std::nullopt;
-  found.outScale = a->coefficient;
-  found.lambda = -b->coefficient / a->coefficient;
-  found.lambdaFactors.assign(b->factors.begin(), b->factors.end());
 
-  ScoreReader reader(graph, key, reason);
-  for (auto [term, scores] :
-       {std::pair(a, &found.first), std::pair(b, &found.second)}) {
-    std::optional<Scores> read = reader.read(graph.substitute(
-        term->map->operands[0], {{term->map->bound[0], IndexPoly::atom(key)}}));
-    if (!read) {
-      if (reason.empty())
-        reason = "a softmax is not over products of queries and keys";
+  std::optional<Scores> scores = readScores(graph, key, *a, reason);
+  if (!scores)
+    return std::nullopt;
+  found.first = *scores;
+  found.roles.width = found.first.width;
+  if (options.single) {
+    if (subtractsScores(graph, key, found.first)) {
+      reason = "one softmax is over a difference of scores";
       return std::nullopt;
     }
-    *scores = *read;
-    // No value holds the bare product where the sum starts at a number other
-    // than 0, which is the same for all keys and was dropped.
-    if (scores->product)
-      found.replaced.push_back(scores->product);
+  } else {
+    found.second = readScores(graph, key, *b, reason);
+    if (!found.second)
+      return std::nullopt;
+    // One loop over the width of a head.
+    if (graph.space.extent(found.first.width) !=
+        graph.space.extent(found.second->width)) {
+      reason = "the two maps have heads of different width";
+      return std::nullopt;
+    }
+    IndexSpace::Substitution width{
+        {found.second->width, IndexPoly::atom(found.first.width)}};
+    found.second->query = graph.substitute(found.second->query, width);
+    found.second->key = graph.substitute(found.second->key, width);
   }
-  // One loop over the width of a head.
-  found.roles.width = found.first.width;
-  if (graph.space.extent(found.first.width) !=
-      graph.space.extent(found.second.width)) {
-    reason = "the two maps have heads of different width";
-    return std::nullopt;
-  }
-  IndexSpace::Substitution width{
-      {found.second.width, IndexPoly::atom(found.first.width)}};
-  found.second.query = graph.substitute(found.second.query, width);
-  found.second.key = graph.substitute(found.second.key, width);
+  // No value holds the bare product where the sum starts at a number other
+  // than 0, which is the same for all keys and was dropped.
+  for (const Scores *map : found.maps())
+    if (map->product)
+      found.replaced.push_back(map->product);
 
   if (!solveRoles(graph, found, reason))
     return std::nullopt;
 
+  // As loops over a map in memory one map is slower than the graph's products.
+  for (AtomId width : {found.roles.width, found.roles.valueWidth})
+    if (int64_t size = *graph.space.extent(width).constant();
+        options.single && size > kMaxHeadDim) {
+      reason = "a head of " + std::to_string(size) + " is above " +
+               std::to_string(kMaxHeadDim) + ", the widest of a kernel";
+      return std::nullopt;
+    }
+
   MaskClassifier classifier(graph, found.roles.head, found.roles.query, key,
                             reason);
-  std::optional<Mask> first = classifier.classify(found.first.mask);
-  std::optional<Mask> second = classifier.classify(found.second.mask);
-  if (!first || !second)
+  std::optional<Mask> mask = classifier.classify(found.first.mask);
+  if (!mask)
     return std::nullopt;
-  if (!first->isSame(graph, *second)) {
-    reason = "the two maps have different masks";
-    return std::nullopt;
+  found.mask = *mask;
+  if (found.second) {
+    std::optional<Mask> second = classifier.classify(found.second->mask);
+    if (!second)
+      return std::nullopt;
+    if (!mask->isSame(graph, *second)) {
+      reason = "the two maps have different masks";
+      return std::nullopt;
+    }
+    if (found.first.softcap != found.second->softcap) {
+      reason = "the scores of the two maps are capped differently";
+      return std::nullopt;
+    }
   }
-  found.mask = *first;
-  if (found.first.softcap != found.second.softcap) {
-    reason = "the scores of the two maps are capped differently";
-    return std::nullopt;
-  }
-
-  // Two infinities would pass for one number.
-  if (!std::isfinite(found.first.scale) || !std::isfinite(found.second.scale)) {
-    reason = "the scores are scaled by a number that is not finite";
-    return std::nullopt;
-  }
-  double ratio = found.second.scale / found.first.scale;
-  if (!sameNumber(found.first.scale, found.second.scale) &&
-      !options.rescaleQueries) {
-    reason = "the scores of the two maps are scaled differently (the option "
-             "rescale-queries raises them by scaling the second query)";
-    return std::nullopt;
-  }
-  // The op's scale is positive; a sign goes to the queries, and so does a scale
-  // that is nothing, or so small that the ratio to it leaves f32.
-  constexpr double kLeastScale = 0x1p-64;
-  const bool isTiny = std::fabs(found.first.scale) < kLeastScale;
-  const double scale = isTiny ? 1 : std::fabs(found.first.scale);
-  const double factor = found.first.scale / scale;
-  scaleQuery(graph, found.first, factor);
-  scaleQuery(graph, found.second,
-             sameNumber(ratio, 1) ? factor : found.second.scale / scale);
-  found.first.scale = found.second.scale = scale;
-  if (!(found.first.scale <= kMaxScale)) {
-    reason = "the scores are scaled by more than 2^64";
-    return std::nullopt;
-  }
-  auto isPositive = [](float cap) { return cap > 0 && std::isfinite(cap); };
-  if (found.first.softcap &&
-      !isPositive(static_cast<float>(*found.first.softcap))) {
-    reason = "the cap of the scores is no positive number in f32";
-    return std::nullopt;
-  }
-  return found;
+  return setScale(graph, found, options, reason) ? std::optional(found)
+                                                 : std::nullopt;
 }
 
 } // namespace mlir::diffattn::raise

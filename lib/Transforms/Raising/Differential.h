@@ -1,4 +1,4 @@
-//===- Differential.h - a recognised difference of two maps -----*- C++ -*-===//
+//===- Differential.h - a recognised attention ------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -20,37 +20,53 @@ struct Roles {
 };
 
 /// outScale * sum over keys of (softmax(first) - lambda * softmax(second)) *
-/// value, as the element of `root` at `position`.
+/// value, as the element of `root` at `position`; without `second` of
+/// softmax(first) alone.
 struct Differential {
   Value root;
   SmallVector<IndexPoly> position;
   Roles roles;
-  Scores first, second;
+  Scores first;
+  std::optional<Scores> second;
   Mask mask;
   Expr value = nullptr;
   /// Lambda as a number times factors.
   double lambda = 1;
   SmallVector<Expr> lambdaFactors;
   double outScale = 1;
-  /// Factors of both maps, other than numbers: the op's result is multiplied.
+  /// Factors of all maps, other than numbers: the op's result is multiplied.
   SmallVector<Expr> commonFactors;
   bool droppedNanGuard = false;
-  /// The 16-bit types that both maps, or their products with the values, are
+  /// The 16-bit types that the maps, or their products with the values, are
   /// rounded to on the way to `root`.
   llvm::SmallSetVector<Type, 2> roundedTo;
   /// The values of the graph that the op replaces and that nothing else may
   /// need: the maps and the scores.
   SmallVector<Value> replaced;
+
+  /// The scores of its maps: one or two.
+  SmallVector<Scores *, 2> maps() {
+    SmallVector<Scores *, 2> all{&first};
+    if (second)
+      all.push_back(&*second);
+    return all;
+  }
 };
+
+/// The reason where a softmax is over something else than attention.
+constexpr StringLiteral kNoProduct =
+    "a softmax is not over products of queries and keys";
 
 struct RecognizerOptions {
   /// Raise maps of different scale by scaling the second query.
   bool rescaleQueries = false;
+  /// Look for products of one map, in place of differences of two.
+  bool single = false;
 };
 
 /// Reads the element of `root`. None, with an empty `reason`, where it is not
-/// a difference of products of maps with values; with a reason where it is
-/// one, but the op cannot express it.
+/// a difference of products of maps with values, or the product of one; with a
+/// reason where it is one, but the op cannot express it.
 std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
                                       const RecognizerOptions &options,
                                       std::string &reason);

@@ -43,7 +43,7 @@ struct Raised {
   /// The place of its root in the function, counted in candidates.
   unsigned place;
   Location loc;
-  bool droppedNanToNum, droppedNanGuard;
+  bool isSingle, droppedNanToNum, droppedNanGuard;
   std::string whyF32;
 
   void tell() const {
@@ -60,7 +60,8 @@ struct Raised {
           << remark::reason("{0}", whyF32)
           << remark::metric("Summary", "16-bit attention is computed in f32");
     remark::passed(loc, options("Raised"))
-        << remark::add("two maps became one diffattn.attention");
+        << remark::add(isSingle ? "one map became a diffattn.attention"
+                                : "two maps became one diffattn.attention");
   }
 };
 
@@ -78,6 +79,15 @@ struct Unraised {
   }
 };
 
+/// What rounds hand on.
+struct Progress {
+  /// Whether nothing is left that makes one attention of two maps. Single maps
+  /// come behind all of these, lest one of two be raised alone.
+  bool hasPairs = true;
+  /// The maps of differences that stay, which stay with these.
+  llvm::DenseSet<Value> inPairs;
+};
+
 /// Raises what one analysis of a function allows. What is known of a value
 /// comes from the ops that it is computed from, so candidates are raised from
 /// the last one to the first one, and what depends on a raised one is left to
@@ -85,9 +95,10 @@ struct Unraised {
 /// the square of their number.
 class Round {
 public:
-  Round(Operation *function, bool rescaleQueries)
-      : function(function), rescaleQueries(rescaleQueries), graph(function),
-        maps(graph, function) {}
+  Round(Operation *function, const FuseDifferentialPassOptions &options,
+        Progress &progress)
+      : function(function), options(options), progress(progress),
+        graph(function), maps(graph, function) {}
   ~Round() {
     for (Operation *op : removed)
       op->destroy();
@@ -95,19 +106,28 @@ public:
 
   /// True if anything was raised, which is told then. What stays is told
   /// otherwise.
-  bool run();
+  bool run() {
+    if (progress.hasPairs) {
+      if (raise(/*single=*/false))
+        return true;
+      progress.hasPairs = false;
+      progress.inPairs = told;
+    }
+    return options.singleMaps && raise(/*single=*/true);
+  }
 
 private:
   struct Candidate {
     unsigned place;
     Value root;
   };
+  bool raise(bool single);
   SmallVector<SmallVector<Candidate>> findCandidates();
   bool isStale(Value root) const {
     Operation *op = root.getDefiningOp();
     return removed.contains(op) || changed.contains(op);
   }
-  bool tryRaise(const Candidate &candidate, std::string &reason);
+  bool tryRaise(const Candidate &candidate, bool single, std::string &reason);
   void addNearMisses(SmallVectorImpl<Unraised> &unraised);
   void resolveSizes(const llvm::SetVector<Operation *> &dying);
   void eraseDead(Operation *last, const llvm::SetVector<Operation *> &dying);
@@ -116,13 +136,16 @@ private:
   /// Takes an op that nothing uses out of the function. It lives until the
   /// analysis goes, which knows values by their addresses.
   void erase(Operation *op) {
+    for (Value result : op->getResults())
+      progress.inPairs.erase(result);
     op->remove();
     op->dropAllReferences();
     removed.insert(op);
   }
 
   Operation *function;
-  bool rescaleQueries;
+  const FuseDifferentialPassOptions &options;
+  Progress &progress;
   ExprGraph graph;
   Maps maps;
   /// The maps that a refusal was told of.
@@ -177,12 +200,12 @@ SmallVector<SmallVector<Round::Candidate>> Round::findCandidates() {
   return result;
 }
 
-bool Round::run() {
+bool Round::raise(bool single) {
   SmallVector<Unraised> unraised;
   for (const SmallVector<Candidate> &group : findCandidates())
     for (const Candidate &candidate : group) {
       std::string reason;
-      if (isStale(candidate.root) || tryRaise(candidate, reason))
+      if (isStale(candidate.root) || tryRaise(candidate, single, reason))
         continue;
       // What follows a refused difference would be refused again.
       bool news = llvm::any_of(maps.used,
@@ -200,7 +223,8 @@ bool Round::run() {
   if (!raised.empty())
     return true;
   llvm::sort(unraised, inOrder);
-  addNearMisses(unraised);
+  if (!single)
+    addNearMisses(unraised);
   for (const Unraised &difference : unraised)
     difference.tell();
   return false;
@@ -305,19 +329,31 @@ bool diesWith(Operation *op, const llvm::SetVector<Operation *> &dying) {
   return op;
 }
 
-bool Round::tryRaise(const Candidate &candidate, std::string &reason) {
+bool Round::tryRaise(const Candidate &candidate, bool single,
+                     std::string &reason) {
   Value root = candidate.root;
   RecognizerOptions recognizer;
-  recognizer.rescaleQueries = rescaleQueries;
+  recognizer.rescaleQueries = options.rescaleQueries;
+  recognizer.single = single;
   std::optional<Differential> found =
       recognize(graph, maps, root, recognizer, reason);
+  if (single && llvm::any_of(maps.used, [&](Value map) {
+        return progress.inPairs.contains(map);
+      })) {
+    reason.clear();
+    return false;
+  }
   if (!found) {
-    if (reason.empty())
+    if (reason.empty() && !single)
       reason = whyNotLinear(maps, root);
+    // One softmax of something else is no attention that is missed.
+    else if (single && reason == kNoProduct)
+      reason.clear();
     // Loops of one key tell nothing of what runs along keys.
-    else if (maps.sharedKey &&
+    else if (!reason.empty() && maps.sharedKey &&
              graph.space.extent(*maps.sharedKey) == IndexPoly(1))
-      reason = "there is one key, whose weight is 1 in both maps";
+      reason = single ? "there is one key, whose weight is 1"
+                      : "there is one key, whose weight is 1 in both maps";
     return false;
   }
   if (StringRef wide = findDouble(graph, *found); !wide.empty()) {
@@ -351,10 +387,12 @@ bool Round::tryRaise(const Candidate &candidate, std::string &reason) {
   epilogue.result.replaceAllUsesWith(result);
   eraseDead(epilogue.result.getDefiningOp(), dying);
 
-  raised.push_back(
-      {candidate.place, loc,
-       found->first.droppedNanToNum || found->second.droppedNanToNum,
-       found->droppedNanGuard, precision.whyF32});
+  raised.push_back({candidate.place, loc, single,
+                    llvm::any_of(found->maps(),
+                                 [](const Scores *scores) {
+                                   return scores->droppedNanToNum;
+                                 }),
+                    found->droppedNanGuard, precision.whyF32});
   return true;
 }
 
@@ -408,7 +446,11 @@ struct FuseDifferentialPass final
   using FuseDifferentialPassBase::FuseDifferentialPassBase;
 
   void runOnOperation() override {
-    while (Round(getOperation(), rescaleQueries).run()) {
+    FuseDifferentialPassOptions options;
+    options.rescaleQueries = rescaleQueries;
+    options.singleMaps = singleMaps;
+    Progress progress;
+    while (Round(getOperation(), options, progress).run()) {
     }
   }
 };

@@ -228,8 +228,8 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
     return false;
   for (unsigned i : {0, 1})
     if (test->operands[i]->isConst(-INFINITY))
-      return graph.equal(graph.stripCasts(test->operands[1 - i]),
-                         graph.stripCasts(map->operands[0]));
+      return graph.equal(graph.peelCasts(test->operands[1 - i]),
+                         graph.peelCasts(map->operands[0]));
   return false;
 }
 

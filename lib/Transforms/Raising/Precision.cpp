@@ -66,16 +66,25 @@ Expr fromHalf(ExprGraph &graph, Expr expr) {
   return nullptr;
 }
 
-StringRef findDouble(ExprGraph &graph, const Differential &found) {
+/// Queries and keys, with the names that remarks give them.
+static SmallVector<std::pair<Expr *, StringRef>, 5>
+queriesAndKeys(Differential &found) {
+  Scores &first = found.first;
+  if (!found.second)
+    return {{&first.query, "q"}, {&first.key, "k"}};
+  return {{&first.query, "q1"},
+          {&first.key, "k1"},
+          {&found.second->query, "q2"},
+          {&found.second->key, "k2"}};
+}
+
+StringRef findDouble(ExprGraph &graph, Differential &found) {
   Type single = Float32Type::get(graph.getContext());
-  const std::pair<Expr, StringRef> operands[] = {{found.first.query, "q1"},
-                                                 {found.first.key, "k1"},
-                                                 {found.second.query, "q2"},
-                                                 {found.second.key, "k2"},
-                                                 {found.value, "v"}};
+  auto operands = queriesAndKeys(found);
+  operands.push_back({&found.value, "v"});
   for (auto [operand, name] : operands)
-    if (isa<Float64Type>(operand->type) && !narrowed(graph, operand, single) &&
-        !fromHalf(graph, operand))
+    if (isa<Float64Type>((*operand)->type) &&
+        !narrowed(graph, *operand, single) && !fromHalf(graph, *operand))
       return name;
   return "";
 }
@@ -133,14 +142,13 @@ Precision choosePrecision(ExprGraph &graph, Differential &found,
   // A number on the values in a wider type moves behind the sum.
   double factor = 1;
   Expr value = withoutConstantFactors(graph, found.value, factor);
-  Expr *operands[] = {&found.first.query, &found.first.key, &found.second.query,
-                      &found.second.key, &value};
-  const char *names[] = {"q1", "k1", "q2", "k2", "v"};
+  auto operands = queriesAndKeys(found);
+  operands.push_back({&value, "v"});
   for (Type half :
        {Type(Float16Type::get(context)), Type(BFloat16Type::get(context))}) {
     SmallVector<Expr> narrow;
     std::string wide;
-    for (auto [operand, name] : llvm::zip(operands, names)) {
+    for (auto [operand, name] : operands) {
       narrow.push_back(narrowed(graph, *operand, half));
       if (!narrow.back() && wide.empty())
         wide = name;
@@ -160,7 +168,7 @@ Precision choosePrecision(ExprGraph &graph, Differential &found,
       continue;
     }
     for (auto [operand, expr] : llvm::zip(operands, narrow))
-      *operand = expr;
+      *operand.first = expr;
     // A product that is rounded to `half` is a value as it is.
     if (Expr whole = narrowed(graph, found.value, half)) {
       found.value = whole;

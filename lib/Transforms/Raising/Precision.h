@@ -21,7 +21,7 @@ Expr fromHalf(ExprGraph &graph, Expr expr);
 
 /// The name of a query, key or value of f64 that is no exact widening of a
 /// narrower type, so that the op's f32 would lose digits; empty if none is.
-StringRef findDouble(ExprGraph &graph, const Differential &found);
+StringRef findDouble(ExprGraph &graph, Differential &found);
 
 struct Precision {
   /// Of queries, keys and values.

@@ -18,13 +18,17 @@ struct RoleSolver {
 
   bool in(Expr expr, AtomId loop) { return graph.mentions(expr, loop); }
   bool inQuery(AtomId loop) {
-    return in(found.first.query, loop) || in(found.second.query, loop);
+    return llvm::any_of(found.maps(), [&](const Scores *scores) {
+      return in(scores->query, loop);
+    });
   }
   bool inKey(AtomId loop) {
-    return in(found.first.key, loop) || in(found.second.key, loop);
+    return llvm::any_of(found.maps(), [&](const Scores *scores) {
+      return in(scores->key, loop);
+    });
   }
   bool inMask(AtomId loop) {
-    for (Scores *scores : {&found.first, &found.second})
+    for (Scores *scores : found.maps())
       for (MaskPart &part : scores->mask)
         if (in(part.visible ? part.visible : part.bias, loop))
           return true;
@@ -42,7 +46,7 @@ struct RoleSolver {
                graph.space.mentions(expr->index, key);
       return llvm::any_of(expr->operands, walk);
     };
-    for (Scores *scores : {&found.first, &found.second})
+    for (Scores *scores : found.maps())
       for (MaskPart &part : scores->mask)
         if (walk(part.visible ? part.visible : part.bias))
           return true;
@@ -192,7 +196,7 @@ bool RoleSolver::solve() {
   };
   const Roles &r = found.roles;
   bool separate = only(found.value, {r.batch, r.head, r.key, r.valueWidth});
-  for (Scores *scores : {&found.first, &found.second})
+  for (Scores *scores : found.maps())
     separate &= only(scores->query, {r.batch, r.head, r.query, r.width}) &&
                 only(scores->key, {r.batch, r.head, r.key, r.width});
   if (!separate) {

@@ -194,7 +194,7 @@ def talking_heads(q1, k1, q2, k2, v, lam, w):
     return torch.einsum("gh,bhqk->bgqk", w, difference(q1, k1, q2, k2, lam)) @ v
 
 
-@left()
+@raised()
 def plain(q1, k1, q2, k2, v, lam):
     return attend(q1, k1) @ v
 
@@ -209,7 +209,7 @@ def mean_rest(q1, k1, q2, k2, v, lam):
     return (attend(q1, k1) - lam) @ v
 
 
-@left((B, H, T, D))
+@raised((B, H, T, D))
 def linear_second(q1, k1, q2, k2, v, lam, x):
     return attend(q1, k1) @ v - lam * (scaled_scores(q2, k2) @ v)
 

@@ -15,6 +15,8 @@ class Family:
         self.rng = rng = random.Random(f"graph {seed}")
         self.seconds = random.Random(f"mask 13 {seed}")
         self.zeros = random.Random(f"zeroed {seed}")
+        #: Whether the second map is never used; drawn apart, and not for seeds that tests keep.
+        self.single = random.Random(f"single 73 {seed}").random() < 0.2
         self.graph = g = Graph(rng)
         self.half = rng.choice(["f16", "bf16"]) if rng.random() < 0.12 else None
         dynamic = rng.random() < 0.2
@@ -371,8 +373,10 @@ class Family:
         return w.maybe_cut(select(compare("oeq", x, number(INFINITE)), number(-3.4028234e38), x))
 
     def combined(self, a1, a2, v, halves):
-        """(A1 - λ A2) V, before or behind the product with the values."""
+        """(A1 - λ A2) V, before or behind the product with the values; or A1 V."""
         rng, g, w = self.rng, self.graph, self.w
+        if self.single:
+            return self.product(a1, v, halves)
         lam = self.mixing()
         where = rng.choice(["maps", "maps", "maps", "products", "products", "values"])
         if self.near("lambda of keys"):
