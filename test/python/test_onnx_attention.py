@@ -202,6 +202,38 @@ def test_numbers_of_heads_that_calls_decide(load):
         np.testing.assert_allclose(loaded(**given), ReferenceEvaluator(made).run(None, given)[0], rtol=1e-4, atol=1e-5)
 
 
+#: Inputs beside queries, keys and values; results; attributes.
+FUSED = {
+    "plain": ([], 1, {}), "causal": ([], 1, {"is_causal": 1}), "cap": ([], 1, {"softcap": 5.0}), "present": ([], 3, {}),
+    "past": (["past_key", "past_value"], 3, {"is_causal": 1}), "lengths": (["lengths"], 1, {}), "lengths and places": (["lengths"], 1, {"is_causal": 1}),
+    "truth": (["truth"], 1, {}), "added": (["added"], 1, {"scale": 0.3}), "truth, cap and past": (["truth", "past_key", "past_value"], 1, {"softcap": 5.0}),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["f32", "f16"])
+@pytest.mark.parametrize("maps", [1, 2])
+@pytest.mark.parametrize("form", FUSED)
+def test_forms_are_fused(load, form, maps, dtype):
+    others, results, options = FUSED[form]
+    kind, keys = helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), 11 if "past_key" in others else 6
+    shapes = {f"{name}{n}": (2, 4, 3 if name == "q" else 6, 8) for n in range(maps) for name in "qk"} | {"v": (2, 4, 6, 8)}
+    shapes |= {name: dict(lengths=(2,), truth=(3, keys), added=(3, keys)).get(name, (2, 4, 5, 8)) for name in others}
+    names = ["truth" if "truth" in others else "added" if "added" in others else "", *(name if name in others else "" for name in NAMES[4:])]
+    nodes = [node("Attention", [f"q{n}", f"k{n}", "v", *names], [f"y{n}", f"present_key{n}", f"present_value{n}"][:results], **options) for n in range(maps)]
+    nodes += [node("Mul", ["y1", "lambda"], ["noise"]), node("Sub", ["y0", "noise"], ["y"])] if maps == 2 else [node("Identity", ["y0"], ["y"])]
+    kinds = {"lengths": T.INT64, "truth": T.BOOL}
+    outputs = [("y", kind, [2, 4, 3, 8]), *((f"{name}{n}", kind, [2, 4, keys, 8]) for n in range(maps) for name in ("present_key", "present_value") if results > 1)]
+    made = model(nodes, [(name, kinds.get(name, kind), shape) for name, shape in shapes.items()], outputs, {"lambda": np.array(0.4, dtype)}, opset=24)
+    loaded, random = load(made), np.random.default_rng(0)
+    said = [str(one) for one in (*loaded.applied, *loaded.diagnostics) if one.category == "diffattn-fuse"]
+    assert len(said) == 1 and ("two maps became one" if maps == 2 else "one map became a") in said[0], said
+    given = {name: random.integers(1, 7, shape) if name == "lengths" else random.random(shape) > 0.3 if name == "truth" else
+             random.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
+    got, tolerance = loaded(**given), 1e-5 if dtype == np.float32 else 1e-2
+    for one, want in zip(got if len(outputs) > 1 else [got], ReferenceEvaluator(made).run(None, given), strict=True):
+        np.testing.assert_allclose(one.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
 REFUSED = {
     "longer": (dict(mask=(3, 8)), {}, r"attn_mask that fits \[batch, query heads, queries, keys\] = \[2, 4, 3, 6\], whose last axis may be shorter, but got 'mask' \[3, 8\]"),
     "longer than the past and the keys": (dict(mask=(3, 8), past_key=(2, 4, 1, 8), past_value=(2, 4, 1, 8)), {}, r"= \[2, 4, 3, 7\], .*, but got 'mask' \[3, 8\]"),

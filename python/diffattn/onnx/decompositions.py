@@ -10,6 +10,7 @@ from onnx import numpy_helper
 from .attention import attention
 from .builder import ONNX, Builder, Refused, constants_of, own_marker, types_of
 from .elementwise import ELEMENTWISE
+from .multihead import DOMAIN, NAME, multi_head
 from .rearranging import REARRANGING
 from .refused import refuse
 from .sizes import Sizes
@@ -31,7 +32,7 @@ def _decompose(graph: onnx.GraphProto, known: dict, constants: dict, marker: str
         for inner in graphs_of(node):
             changes |= _decompose(inner, known, constants, f"{marker}{number}{marker}", number_of)
         builder = Builder(node, known, constants, f"{node.op_type}{marker}{number}{marker}", number_of, shared)
-        if node.domain in ONNX and _replace(builder):
+        if (node.domain in ONNX or (node.domain, node.op_type) in _FOREIGN) and _replace(builder):
             nodes.extend(builder.nodes)
             changes = True
         else:
@@ -45,6 +46,8 @@ def _decompose(graph: onnx.GraphProto, known: dict, constants: dict, marker: str
 def _replace(builder: Builder) -> bool:
     """Whether other nodes take the place of that of `builder`."""
     try:
+        if builder.node.domain not in ONNX:
+            return _FOREIGN[builder.node.domain, builder.node.op_type](builder)
         refuse(builder)
         return builder.node.op_type in _DECOMPOSITIONS and _DECOMPOSITIONS[builder.node.op_type](builder)
     except Refused as error:
@@ -130,3 +133,5 @@ def _along(builder: Builder, name: str) -> str:
 
 _DECOMPOSITIONS = {**ELEMENTWISE, **REARRANGING, "Attention": attention, "CumSum": _cumsum, "DequantizeLinear": _dequantize,
                    "GroupNormalization": _normalization, "InstanceNormalization": _normalization, "Reciprocal": _reciprocal, "Softplus": _softplus}
+#: Ops of other domains.
+_FOREIGN = {(DOMAIN, NAME): multi_head}

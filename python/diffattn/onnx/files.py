@@ -16,7 +16,7 @@ from ..files import open_regular, read_regular
 from ..importing.constants import is_weight
 from ..importing.names import weight_names
 from ..text import shown
-from .builtins import register
+from . import builtins, multihead
 from .walk import messages
 
 #: Of protobuf; larger models have their weights in files of external data.
@@ -40,7 +40,8 @@ class ModelFile:
 
 def read_model(path: str) -> ModelFile:
     """Raises InputError, IRError, WeightsError and CompileError as `diffattn.onnx.load`."""
-    register()
+    builtins.register()
+    multihead.register()
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(read_regular(path, MOST_BYTES, InputError))
