@@ -34,7 +34,7 @@ UNARY = {
 BINARY = {
     **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_xor")},
     "limits": lambda a, b: a.clamp(min=b), "both limits": lambda a, b: a.clamp(b, b + 1), "upper limit": lambda a, b: a.clamp_max(b), "larger than a number": lambda a, b: torch.maximum(a, b[0, 0]),
-    "fmod": lambda a, b: torch.where(a.abs() < 1e9, torch.fmod(a, b), 0.0),
+    "fmod": lambda a, b: torch.where(a.abs() < 1e9, torch.fmod(a, b), 0.0), "close": lambda a, b: (torch.isclose(a, b), torch.isclose(a, b, equal_nan=True)),
 }
 
 

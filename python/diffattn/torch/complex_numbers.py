@@ -136,9 +136,8 @@ def _embedding(weight, indices, *_, **__):
 #: The decompositions by op, of complex operands.
 RULES = {
     aten.mul.Tensor: mul, aten.mul.Scalar: mul, aten.exp.default: exp,
-    aten._conj.default: conj, aten._conj_physical.default: conj, aten.conj_physical.default: conj,
+    aten._conj.default: conj, aten._conj_physical.default: conj,
     aten.clone.default: _clone, aten.lift_fresh_copy.default: lambda x: _complex(_pairs(x).clone()), aten.detach.default: _moved(aten.alias.default),
-    aten.reshape.default: lambda x, shape: _complex(_pairs(x).reshape([*shape, 2])),
     aten.t.default: lambda x: x.permute([1, 0]) if x.dim() > 1 else x.clone(), aten.embedding.default: _embedding, aten.cat.default: _cat,
     aten._to_copy.default: _converted, prims.convert_element_type.default: _converted,
     **{op: _moved(op) for op in (

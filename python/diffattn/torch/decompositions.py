@@ -36,8 +36,7 @@ WHOLE = (aten.linear, aten.matmul)
 
 
 def table(exported: bool = False, device: bool = False) -> dict:
-    """The decompositions by op, for AOTAutograd and (`exported`) `ExportedProgram.run_decompositions`. `device`: what they make may run on a
-    GPU."""
+    """The decompositions by op, for graphs of AOTAutograd and (`exported`) of torch.export. `device`: what they make may run on a GPU."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     plain = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
@@ -63,7 +62,7 @@ def _ours() -> dict:
         aten.fmod.Tensor: division.fmod, aten.fmod.Scalar: division.fmod, aten.gelu.default: elementwise.gelu,
         aten.hardtanh.default: elementwise.hardtanh, aten.index.Tensor: scattering.index, aten.index_copy.default: scattering.index_copy,
         aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
-        aten.isfinite.default: elementwise.is_finite, aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.max.dim: max_dim,
+        aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.max.dim: max_dim,
         aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
         aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.reciprocal.default: reciprocal,
         aten.remainder.Scalar_Tensor: division.remainder_of_number, aten.repeat.default: repeat,
@@ -106,6 +105,15 @@ def first_of(ways, rule, plain):
     return decomposed
 
 
+def decompose(program: torch.export.ExportedProgram, *, exported: bool = True, device: bool = False) -> torch.export.ExportedProgram:
+    """`program` taken apart by `table`, with ops that PyTorch makes of others taken apart into these, as AOTAutograd does. By
+    `run_decompositions` each of hundreds would be kept that is not in the table, which takes twice as long as all else for a small one."""
+    from torch.export.exported_program import _decompose_exported_program
+
+    return _decompose_exported_program(program, cia_to_decomp=_kept(), python_decomp_table=table(exported, device), joint_loss_index=None,
+                                       decompose_custom_triton_ops=False)
+
+
 @contextlib.contextmanager
 def exporting():
     """A context without gradients, and without a warning that torch.export gives of its own code."""
@@ -115,10 +123,14 @@ def exporting():
 
 
 def kept_whole():
-    """A context in which AOTAutograd keeps the ops of `WHOLE`, as torch.export does."""
+    """A context in which AOTAutograd keeps the ops of `WHOLE`."""
     from torch.export.exported_program import _override_composite_implicit_decomp
 
-    return _override_composite_implicit_decomp({packet.default: lambda *_, **__: NotImplemented for packet in WHOLE})
+    return _override_composite_implicit_decomp(_kept())
+
+
+def _kept() -> dict:
+    return {packet.default: lambda *_, **__: NotImplemented for packet in WHOLE}
 
 
 def as_strided(x, size, stride, storage_offset=None):

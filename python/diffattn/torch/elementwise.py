@@ -110,10 +110,6 @@ def type_of_integers(operands) -> torch.dtype | None:
     return functools.reduce(torch.promote_types, (one.dtype for one in [one for one in tensors if one.dim()] or tensors))
 
 
-def is_finite(x):
-    return x.abs() < math.inf if x.is_floating_point() else torch.ones_like(x, dtype=torch.bool)
-
-
 def bitwise(op):
     """A tensor with a number, by the op of two tensors: torch-mlir has that alone."""
     return lambda x, number: op(x, torch.full((), number, device=x.device).to(torch.result_type(x, number)))

@@ -13,7 +13,7 @@ from .. import checks
 from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..text import shown
 from . import tensors
-from .decompositions import exporting, table
+from .decompositions import decompose, exporting
 from .flex import spell_flex
 from .graph import number_node
 from .held import Held, held_once
@@ -179,7 +179,7 @@ def _export(module, args, kwargs, dynamic_shapes, device):
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
             held_once(module, program)
             spell_flex(program.graph_module)
-            return program.run_decompositions(table(exported=True, device=device))
+            return decompose(program, device=device)
     except DiffAttnError as error:  # of a decomposition
         raise plain(error) from None
     except Exception as error:  # of many classes, most of them private

@@ -27,10 +27,9 @@ aten = torch.ops.aten
 
 #: Always.
 _ALWAYS = frozenset({
-    aten.isclose.default,  # infinities are not close to themselves
     aten.signbit.default, aten.copysign.Tensor,  # zeros have no sign
     aten._embedding_bag.default, aten._embedding_bag_forward_only.default,  # without weights
-    aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default,  # windows of several sizes
+    aten.adaptive_max_pool2d.default,  # windows of several sizes
     aten.diagonal_scatter.default, aten.cumprod.default, aten.searchsorted.Scalar, aten.searchsorted.Tensor, aten.bucketize.Tensor})
 #: Ops that move elements, or convert them, whatever they are.
 _MOVES = frozenset({*SHOWN, *CONVERTED, aten.index_select.default, aten.index.Tensor, aten.gather.default, aten.embedding.default, aten.flip.default,

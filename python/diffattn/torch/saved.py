@@ -13,7 +13,7 @@ from ..importing.names import weight_names
 from ..text import shown
 from .archive import load
 from .complex_numbers import as_real, give_pairs, use_pairs
-from .decompositions import exporting, table
+from .decompositions import decompose, exporting
 from .empty import join_others
 from .export import inline_numbers
 from .graph import prepare
@@ -37,7 +37,7 @@ def read(path: str) -> Imported:
 def _import(program: torch.export.ExportedProgram) -> Imported:
     try:
         with exporting():
-            program = program.run_decompositions(table(device=True))
+            program = decompose(program, exported=False, device=True)
     except Exception as error:  # of many classes, most of them private
         raise CompileError(f"expected a program that torch takes apart, but it gave {type(error).__name__}: "
                            f"{shown(' '.join(str(error).split()), 400)}") from None

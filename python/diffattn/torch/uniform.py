@@ -14,12 +14,12 @@ aten, prims = torch.ops.aten, torch.ops.prims
 #: Ops that make such a tensor, with the place of the number among their operands.
 FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2, aten.scalar_tensor.default: 0}
 #: Ops that show the elements of their first operand.
-SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expand.default, aten.permute.default, aten.reshape.default,
+SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expand.default, aten.permute.default,
          aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unsqueeze.default,
          aten.view.default, aten._unsafe_view.default)
 _COMPARISONS = (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
 #: Ops that convert elements.
-CONVERTED = (aten._to_copy.default, aten.to.dtype, prims.convert_element_type.default)
+CONVERTED = (aten._to_copy.default, prims.convert_element_type.default)
 
 
 def round_numbers(graph: torch.fx.Graph) -> None:

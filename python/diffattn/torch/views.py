@@ -15,7 +15,7 @@ import torch
 from ..importing.axis_groups import axis_groups
 
 aten, prims = torch.ops.aten, torch.ops.prims
-VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 
 def spell_views(graph: torch.fx.Graph) -> None:
