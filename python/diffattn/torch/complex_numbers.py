@@ -10,15 +10,13 @@ own kernels multiply with that 0 too.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .graph import physical_order
 from .source import tensors_of
 
-aten, prims = torch.ops.aten, torch.ops.prims
+aten = torch.ops.aten
 AS_REAL, AS_COMPLEX = aten.view_as_real.default, aten.view_as_complex.default
 _PART_TYPES = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
 
@@ -98,52 +96,21 @@ def _moved(op):
     def on_pairs(name, value, x):
         rank = x.dim() + (op is aten.unsqueeze.default)
         if name in ("dim", "dim0", "dim1"):
-            return [axis % rank for axis in value] if isinstance(value, (list, tuple)) else value % rank if rank else 0
+            return value % rank if rank else 0
         if name == "dims":
             return [*(axis % rank for axis in value), rank]
         return [*value, 2] if name == "size" else value
 
-    def move(x, *args, **kwargs):
-        made = op(_pairs(x), *(on_pairs(name, value, x) for name, value in zip(names, args)), **kwargs)
-        return [_complex(one) for one in made] if isinstance(made, (list, tuple)) else _complex(made)
-
-    return move
-
-
-def _cat(tensors, dim=0):
-    dtype = functools.reduce(torch.promote_types, (one.dtype for one in tensors))
-    tensors = [one if one.is_complex() else joined(one, None) for one in tensors]
-    return _complex(torch.cat([_pairs(one, dtype) for one in tensors], dim % tensors[0].dim()))
-
-
-def _converted(x, dtype=None, **_):
-    """aten._to_copy and prims.convert_element_type, to a complex type."""
-    dtype = dtype or x.dtype
-    if dtype not in _PART_TYPES:
-        return NotImplemented
-    return _complex(_pairs(x, dtype).clone()) if x.is_complex() else joined(x.to(_PART_TYPES[dtype]), None)
-
-
-def _clone(x, memory_format=torch.preserve_format):
-    is_dense = memory_format == torch.contiguous_format
-    return _complex(_pairs(x).clone(memory_format=memory_format if is_dense else torch.preserve_format))
-
-
-def _embedding(weight, indices, *_, **__):
-    return weight.index_select(0, indices.reshape(-1)).reshape([*indices.shape, *weight.shape[1:]])
+    return lambda x, *args, **kwargs: _complex(op(_pairs(x), *(on_pairs(name, value, x) for name, value in zip(names, args)), **kwargs))
 
 
 #: The decompositions by op, of complex operands.
 RULES = {
-    aten.mul.Tensor: mul, aten.mul.Scalar: mul, aten.exp.default: exp,
-    aten._conj.default: conj, aten._conj_physical.default: conj,
-    aten.clone.default: _clone, aten.lift_fresh_copy.default: lambda x: _complex(_pairs(x).clone()), aten.detach.default: _moved(aten.alias.default),
-    aten.t.default: lambda x: x.permute([1, 0]) if x.dim() > 1 else x.clone(), aten.embedding.default: _embedding, aten.cat.default: _cat,
-    aten._to_copy.default: _converted, prims.convert_element_type.default: _converted,
+    aten.mul.Tensor: mul, aten.mul.Scalar: mul, aten.exp.default: exp, aten._conj.default: conj, aten._conj_physical.default: conj,
+    aten.detach.default: _moved(aten.alias.default),
     **{op: _moved(op) for op in (
-        aten.alias.default, aten.view.default, aten._unsafe_view.default, aten.expand.default, aten.permute.default, aten.transpose.int,
-        aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.select.int, aten.slice.Tensor,
-        aten.index_select.default, aten.index.Tensor, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int)}}
+        aten.alias.default, aten.clone.default, aten.view.default, aten._unsafe_view.default, aten.expand.default, aten.permute.default,
+        aten.transpose.int, aten.unsqueeze.default, aten.select.int, aten.slice.Tensor, aten.index_select.default, aten.index.Tensor)}}
 
 
 # Finished graphs.

@@ -3,7 +3,7 @@
 torch-mlir's own table, with these changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have wrong
 shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which
 MLIR 22 does not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
-(write_node.py), as are the order of elements (order_node.py) and products of groups of rows (grouped_node.py). What it computes otherwise
+(scattering.py), as are the order of elements (sorting.py) and products of groups of rows (grouped_node.py). What it computes otherwise
 than PyTorch is written with ops that it computes alike (elementwise.py). What it lowers for known sizes alone, or without saying which sizes
 stay as they are, is written so that it does. Complex numbers are computed by their parts (complex_numbers.py). The operator of diffattn
 becomes one node (attention_node.py).
@@ -25,7 +25,6 @@ from . import complex_numbers, division, elementwise, grouped_node, scattering
 from .attention_node import attention
 from .encoder import encoder_layer
 from .graph import in_order_of, physical_order
-from .running import cumsum
 from .scattering import along
 from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
 
@@ -33,6 +32,8 @@ aten = torch.ops.aten
 
 #: Kept whole.
 WHOLE = (aten.linear, aten.matmul)
+#: The longest axis along which sums up to each element take each one with all before it: the fewer passes, the less memory is written.
+_SHORT = 32
 
 
 def table(exported: bool = False, device: bool = False) -> dict:
@@ -169,6 +170,28 @@ def attention_on_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_
     """The result lies in the order of axes that the query has, as eager PyTorch's, and not in that of PyTorch's own decomposition."""
     result, sums = flash_attention_on_cpu(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
     return in_order_of(result, query), sums
+
+
+def cumsum(x, dim, *, dtype=None):
+    """Along short axes, and those whose length is a symbol, every element is taken with all before it; along longer ones each pass doubles the
+    elements that a number stands for."""
+    if dtype is None and not x.is_floating_point():
+        dtype = torch.int64
+    x = x if dtype is None else x.to(dtype)
+    if x.dim() == 0:
+        return x.clone()
+    axis = dim % x.dim()
+    if not isinstance(x.size(axis), int) or x.size(axis) <= _SHORT:
+        places = torch.arange(x.size(axis), device=x.device)
+        counts = along(places.unsqueeze(1) >= places.unsqueeze(0), x.dim() + 1, axis)
+        return torch.where(counts, x.unsqueeze(axis), torch.zeros((), dtype=x.dtype, device=x.device)).sum(axis + 1, dtype=x.dtype)
+    whole = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    length, step = whole.size(axis), 1
+    while step < length:
+        earlier, later = (whole.narrow(axis, begin, length - step) for begin in (0, step))
+        whole = torch.cat([whole.narrow(axis, 0, step), earlier + later], axis)
+        step *= 2
+    return whole.to(x.dtype)
 
 
 def div(x, y, *, rounding_mode=None):

@@ -16,7 +16,7 @@ from . import tensors
 from .decompositions import decompose, exporting
 from .flex import spell_flex
 from .graph import number_node
-from .held import Held, held_once
+from .held import Held
 from .options import Options, warn_of_fallback
 from .partition import compile_graph
 from .sizes import Sizes
@@ -177,7 +177,6 @@ def _export(module, args, kwargs, dynamic_shapes, device):
     try:
         with exporting():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-            held_once(module, program)
             spell_flex(program.graph_module)
             return decompose(program, device=device)
     except DiffAttnError as error:  # of a decomposition

@@ -10,10 +10,10 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
+from .scattering import is_written_part
 from .source import refusal
 from .uniform import fold, round_numbers
 from .views import spell_views
-from .write_node import is_written_part
 
 aten = torch.ops.aten
 

@@ -38,20 +38,3 @@ class Held:
                     raise InputError(f"{'.'.join((*path, name))}: expected the tensor that the module had when it was compiled, but it has "
                                      "none of that name; compile it anew")
         return result
-
-
-def held_once(module, program) -> None:
-    """Makes one input of what torch.export took for two: a parameter or buffer of `module`, and the same tensor as it met it elsewhere
-    (in a list, say, or in an object that is no module), which it keeps as a constant."""
-    specs = program.graph_signature.input_specs
-    names = {id(tensor): name for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    of_module = {spec.target: nodes[spec.arg.name] for spec in specs if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)}
-    for spec in [spec for spec in specs if spec.kind == InputKind.CONSTANT_TENSOR]:
-        known = of_module.get(names.get(id(program.constants[spec.target])))
-        if known is not None:
-            nodes[spec.arg.name].replace_all_uses_with(known)
-            program.graph.erase_node(nodes[spec.arg.name])
-            specs.remove(spec)
-            del program.constants[spec.target]
-    program.graph_module.recompile()

@@ -31,8 +31,8 @@ from .complex_numbers import AS_COMPLEX, AS_REAL, as_real, use_pairs
 from .empty import join_others, touches_empty
 from .graph import prepare
 from .program import GraphProgram
+from .scattering import is_written_part
 from .source import ORIGIN, describe, line_of, op_name, refusal
-from .write_node import is_written_part
 
 aten, ours = torch.ops.aten, torch.ops.diffattn
 

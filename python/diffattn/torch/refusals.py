@@ -14,7 +14,7 @@ from torch._prims_common import is_contiguous_or_false
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 from torch.utils._pytree import tree_leaves
 
-from . import write_node  # noqa: F401 - it registers a node
+from . import scattering  # noqa: F401 - it registers a node
 from .complex_numbers import AS_COMPLEX, AS_REAL
 from .elementwise import type_of_integers
 from .empty import is_empty

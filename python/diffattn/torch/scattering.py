@@ -1,11 +1,49 @@
-"""Elements and rows that are written, or added up, at places that data gives. torch-mlir's own form is an op of its dialect `tm_tensor`,
-which MLIR 22 does not parse: here it is one node (write_node.py)."""
+"""Elements and rows that are written, or added up, at places that data gives, as into a cache. torch-mlir's own form is an op of its
+dialect `tm_tensor`, which MLIR 22 does not parse: here it is one node, the builtin `write_rows`, which nothing takes apart. Where the tensor
+is an argument that the graph changes, the rows are written to its own memory, and the others are not touched."""
 
 from __future__ import annotations
 
 import torch
 
-from .write_node import checked, write_rows
+from .op import add_operator
+
+#: `x` with row i of `source`, along axis `axis`, at place index[i] of that axis, which is there; the last one of several with one place.
+#: With `adds` 1 each row is added to what is there, one after the other.
+SCHEMA = "_write_rows(Tensor x, int axis, Tensor index, Tensor source, int adds) -> Tensor"
+
+
+def _fake(x, axis, index, source, adds):
+    return x.new_empty(x.shape)
+
+
+def _run(x, axis, index, source, adds):
+    return x.index_add(axis, index, source) if adds else x.index_copy(axis, index, source)
+
+
+add_operator(SCHEMA, _fake, _run)
+
+#: Ops whose result is their first argument with other elements in parts of it.
+_WRITES = (torch.ops.diffattn._write_rows.default, torch.ops.aten.slice_scatter.default)
+
+
+def is_written_part(value, of) -> bool:
+    """Whether node `value` is node `of` with other elements in parts of it, so that it can be made in its memory."""
+    while isinstance(value, torch.fx.Node) and value.target in _WRITES:
+        value = value.args[0]
+        if value is of:
+            return True
+    return False
+
+
+def _write_rows(x, dim, index, source, adds=False):
+    """As the operator; an index that is not there fails at the read, before anything is written."""
+    return torch.ops.diffattn._write_rows(x, dim, _checked(index, x.size(dim), x.device), source, int(adds))
+
+
+def _checked(index, size, device):
+    """A vector of places on an axis of this size, by a read of each one."""
+    return torch.arange(size, device=device).index_select(0, index)
 
 
 def index(x, indices):
@@ -22,7 +60,7 @@ def index(x, indices):
 def index_copy(x, dim, index, source):
     if x.dim() == 0:
         return NotImplemented
-    return write_rows(x, dim % x.dim(), index.reshape(-1), source)
+    return _write_rows(x, dim % x.dim(), index.reshape(-1), source)
 
 
 def index_put(x, indices, values, accumulate=False):
@@ -38,7 +76,7 @@ def index_put(x, indices, values, accumulate=False):
         (dim,) = given
         index = _from_front(x, dim, indices[dim]).reshape(-1)
         source = values.expand([index.size(0) if axis == dim else size for axis, size in enumerate(x.shape)])
-        return write_rows(x, dim, index, source, accumulate)
+        return _write_rows(x, dim, index, source, accumulate)
     return _put_rows(x, given, [_there(x, axis, indices[axis]) for axis in given], values, accumulate)
 
 
@@ -49,7 +87,7 @@ def _from_front(x, axis, index):
 
 def _there(x, axis, index):
     """As `_from_front`, of places that are there."""
-    return checked(_from_front(x, axis, index).reshape(-1), x.size(axis), x.device).reshape(index.shape)
+    return _checked(_from_front(x, axis, index).reshape(-1), x.size(axis), x.device).reshape(index.shape)
 
 
 def _read_rows(x, given, places):
@@ -86,7 +124,7 @@ def _put_rows(x, given, places, values, accumulate):
     row = _rows(x, given, places, shape)
     order = [*given, *rest]
     moved = x.permute(order)
-    written = write_rows(moved.reshape([-1, *sizes]), 0, row, values.reshape([-1, *sizes]), accumulate)
+    written = _write_rows(moved.reshape([-1, *sizes]), 0, row, values.reshape([-1, *sizes]), accumulate)
     written = written.reshape(moved.shape).permute([order.index(axis) for axis in range(x.dim())])
     return written.contiguous() if x.is_contiguous() else written
 
@@ -98,7 +136,7 @@ def scatter(x, dim, index, src, adds=False):
     dim, axes = dim % x.dim(), list(range(x.dim()))
     for axis in axes:
         src = src.narrow(axis, 0, index.size(axis))
-    index = checked(index.reshape(-1), x.size(dim), x.device).reshape(index.shape)
+    index = _checked(index.reshape(-1), x.size(dim), x.device).reshape(index.shape)
     places = [index if axis == dim else along(torch.arange(index.size(axis), device=x.device), x.dim(), axis) for axis in axes]
     return _put_rows(x, axes, places, src, adds)
 

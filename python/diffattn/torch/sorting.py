@@ -1,12 +1,16 @@
 """Places of elements by their order: torch-mlir's own form is an op of its dialect `tm_tensor`, which MLIR 22 does not parse. Along a short
 axis, as a router's of experts, every element is compared with every other, which are ops on tensors alone; along longer ones, and those
-whose length is a symbol, loops of the host sort (order_text.py), but for code that runs on a GPU, which has no such loops."""
+whose length is a symbol, one node, the builtin `argsort`, becomes loops of the host, but for code that runs on a GPU, which has none."""
 
 from __future__ import annotations
 
 import torch
 
-from .order_node import places_in_order
+from .op import add_operator
+
+#: Where the `first` elements of each row of `x`, [rows, size], are that come first, or all of them where `first` is 0, in their order;
+#: with `descending` 1 the greatest one comes first. Of equal ones the first comes first, and NaN is greater than all others.
+SCHEMA = "_argsort(Tensor x, int first, int descending) -> Tensor"
 
 #: The longest axis along which every two elements are compared.
 _SHORT = 32
@@ -48,6 +52,25 @@ def min_dim(x, dim, keepdim=False):
     return _with_place(x, dim, keepdim, torch.amin)
 
 
+def _fake(x, first, descending):
+    return x.new_empty([x.size(0), first or x.size(1)], dtype=torch.int64)
+
+
+def _run(x, first, descending):
+    places = torch.sort(x, stable=True, descending=bool(descending)).indices
+    return places[:, :first].contiguous() if first else places
+
+
+add_operator(SCHEMA, _fake, _run)
+
+
+def _places_in_order(x, dim, first, descending):
+    """By the node, along axis `dim` of a tensor."""
+    rows = x.movedim(dim, -1)
+    places = torch.ops.diffattn._argsort(rows.reshape([rows.numel() // rows.size(-1), rows.size(-1)]), first, int(descending))
+    return places.reshape([*rows.shape[:-1], places.size(-1)]).movedim(-1, dim)
+
+
 def _with_place(x, dim, keepdim, extreme):
     place = _place(x, dim, keepdim, extreme)
     return place if place is NotImplemented else (extreme(x, dim, keepdim), place)
@@ -70,7 +93,7 @@ def _ranked(x, dim, count, descending, compares):
     size = x.size(dim)
     if not (compares or (isinstance(size, int) and size <= _SHORT)):
         keys, first = x.to(torch.int64) if x.dtype == torch.bool else x, count if isinstance(count, int) and 0 < count <= _FEW else 0
-        places = places_in_order(keys, dim, first, descending).narrow(dim, 0, count).contiguous()
+        places = _places_in_order(keys, dim, first, descending).narrow(dim, 0, count).contiguous()
         return x.gather(dim, places), places
     ranks = _ranks(x, dim, descending)
     numbers, places = (_at(torch.arange(size, device=x.device), x.dim() + 1, axis) for size, axis in ((count, dim), (x.size(dim), dim + 1)))
