@@ -133,10 +133,6 @@ def use_pairs(graph: torch.fx.Graph) -> None:
             node.replace_input_with(node.args[0], node.args[0].args[0])
         elif node.target is AS_REAL and node.args[0].target is AS_COMPLEX:
             _replace(graph, node, node.args[0].args[0])
-        elif node.target is aten.select.int:
-            part = _joined_part(node)
-            if part is not None:  # but for outputs, which are tensors of their own
-                node.replace_all_uses_with(part, delete_user_cb=lambda user: user.op != "output")
     graph.eliminate_dead_code()
 
 
@@ -155,20 +151,6 @@ def give_pairs(graph: torch.fx.Graph) -> None:
         elif node.target is AS_COMPLEX:
             node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op == "output")
     graph.eliminate_dead_code()
-
-
-def _joined_part(node):
-    """What `node` selects of two parts that were joined before; None: it is something else."""
-    source, axis, number = node.args[:3]
-    rank = source.meta["val"].dim()
-    if source.target is not aten.cat.default or axis % rank != rank - 1 or number not in (0, 1):
-        return None
-    parts, along = source.args[0], source.args[1] if len(source.args) > 1 else 0
-    if len(parts) != 2 or along % rank != rank - 1 or not all(part.target is aten.unsqueeze.default and part.args[1] % rank == rank - 1
-                                                              for part in parts):
-        return None
-    part = parts[number].args[0]
-    return part if part.meta["val"].dtype == source.meta["val"].dtype else None
 
 
 def _replace(graph, node, by) -> None:

@@ -12,8 +12,9 @@ becomes one node (attention_node.py).
 from __future__ import annotations
 
 import contextlib
-import functools
+import operator
 import warnings
+from functools import partial
 
 import torch
 from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_cpu as flash_attention_on_cpu
@@ -26,7 +27,7 @@ from .attention_node import attention
 from .encoder import encoder_layer
 from .graph import in_order_of, physical_order
 from .scattering import along
-from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
+from .sorting import place_of, sort, sort_stable, topk, with_place
 
 aten = torch.ops.aten
 
@@ -43,7 +44,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
     plain = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     ours = {**_ours(), **grouped_node.rules(), torch.ops.diffattn.attention.default: attention(exported)}
     if device:
-        ours.update({op: functools.partial(ours[op], compares=True) for op in _SORTS})
+        ours.update({op: partial(ours[op], compares=True) for op in _SORTS})
     result = dict(plain)
     for op in {*ours, *_OF_UINT8, *complex_numbers.RULES}:
         of_bytes = elementwise.with_signs(op) if op in _OF_UINT8 else None
@@ -53,28 +54,31 @@ def table(exported: bool = False, device: bool = False) -> dict:
 
 def _ours() -> dict:
     """Decompositions of real tensors, which leave to torch-mlir's what they give NotImplemented for."""
+    smallest, largest = torch.amin, torch.amax
     return {
-        aten.argmax.default: argmax, aten.argmin.default: argmin, aten.as_strided.default: as_strided,
+        aten.argmax.default: partial(place_of, largest), aten.argmin.default: partial(place_of, smallest),
+        aten.max.dim: partial(with_place, largest), aten.min.dim: partial(with_place, smallest), aten.topk.default: topk,
+        aten.sort.default: sort, aten.sort.stable: sort_stable, aten.cumsum.default: cumsum,
+        aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_min.default: elementwise.clamp,
+        aten.clamp_min.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: lambda x, max: elementwise.clamp(x, None, max),
+        aten.maximum.default: partial(elementwise.extreme, operator.gt), aten.minimum.default: partial(elementwise.extreme, operator.lt),
+        aten.hardtanh.default: elementwise.hardtanh, aten.elu.default: elementwise.elu, aten.gelu.default: elementwise.gelu,
+        aten.eq.Tensor: elementwise.equal, aten.trunc.default: elementwise.trunc, aten.neg.default: neg, aten.reciprocal.default: reciprocal,
+        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or), aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor),
-        aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
-        aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
-        aten.constant_pad_nd.default: constant_pad_nd, aten.cumsum.default: cumsum, aten.div.Tensor_mode: div, aten.elu.default: elementwise.elu,
-        aten.eq.Tensor: elementwise.equal, aten.expand.default: expand, aten.floor_divide.default: division.floor_divide,
-        aten.fmod.Tensor: division.fmod, aten.fmod.Scalar: division.fmod, aten.gelu.default: elementwise.gelu,
-        aten.hardtanh.default: elementwise.hardtanh, aten.index.Tensor: scattering.index, aten.index_copy.default: scattering.index_copy,
-        aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
-        aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.max.dim: max_dim,
-        aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
-        aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.reciprocal.default: reciprocal,
-        aten.remainder.Scalar_Tensor: division.remainder_of_number, aten.repeat.default: repeat,
-        aten.__rshift__.Tensor: torch.bitwise_right_shift,
-        aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu, aten.scatter.src: scattering.scatter,
+        aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.__rshift__.Tensor: torch.bitwise_right_shift,
+        aten.div.Tensor_mode: div, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
+        aten.fmod.Scalar: division.fmod, aten.remainder.Scalar_Tensor: division.remainder_of_number,
+        aten.index.Tensor: scattering.index, aten.index_copy.default: scattering.index_copy, aten.index_put.default: scattering.index_put,
+        aten._unsafe_index_put.default: scattering.index_put, aten.scatter.src: scattering.scatter,
         aten.scatter.value: scattering.scatter_number, aten.scatter_add.default: scattering.scatter_add,
-        aten.scatter_reduce.two: scattering.scatter_reduce, aten.sort.default: sort, aten.sort.stable: sort_stable,
-        aten.split_with_sizes.default: split_with_sizes, aten.topk.default: topk,
-        aten._transformer_encoder_layer_fwd.default: encoder_layer, aten.trunc.default: elementwise.trunc,
-        aten.var_mean.correction: var_mean, aten.view.default: view, aten.complex.default: complex_numbers.joined,
-        aten.polar.default: complex_numbers.polar, **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS}}
+        aten.scatter_reduce.two: scattering.scatter_reduce,
+        aten.as_strided.default: as_strided, aten.constant_pad_nd.default: constant_pad_nd, aten.expand.default: expand,
+        aten.repeat.default: repeat, aten.split_with_sizes.default: split_with_sizes, aten.view.default: view,
+        aten.native_group_norm.default: torch._refs.native_group_norm, aten.var_mean.correction: var_mean,
+        aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
+        aten._transformer_encoder_layer_fwd.default: encoder_layer,
+        aten.complex.default: complex_numbers.joined, aten.polar.default: complex_numbers.polar}
 
 
 _SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default)
@@ -224,21 +228,6 @@ def reciprocal(x):
     """torch-mlir refuses an element of 0."""
     x = x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype())
     return torch.div(torch.ones((), dtype=x.dtype, device=x.device), x)
-
-
-def group_norm(x, weight, bias, batch, channels, inner, groups, eps):
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    parts = wide.reshape([x.size(0), groups, channels // groups, *x.shape[2:]])
-    axes = list(range(2, parts.dim()))
-    mean = parts.mean(axes, keepdim=True)
-    centred = parts - mean
-    scale = torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
-    result = (centred * scale).reshape(x.shape)
-    if weight is not None:
-        result = result * along(weight, x.dim(), 1)
-    if bias is not None:
-        result = result + along(bias, x.dim(), 1)
-    return result.to(x.dtype), mean.reshape(x.size(0), groups).to(x.dtype), scale.reshape(x.size(0), groups).to(x.dtype)
 
 
 def repeat(x, repeats):

@@ -23,14 +23,6 @@ def clamp(x, min=None, max=None):
     return x
 
 
-def clamp_min(x, min):
-    return clamp(x, min)
-
-
-def clamp_max(x, max):
-    return clamp(x, None, max)
-
-
 def clamp_tensor(x, min=None, max=None):
     x = x if min is None else torch.maximum(x, min)
     return x if max is None else torch.minimum(x, max)
@@ -40,15 +32,8 @@ def hardtanh(x, min_val=-1, max_val=1):
     return torch.clamp(x, min_val, max_val).to(x.dtype)
 
 
-def maximum(x, y):
-    return _larger(x, y, lambda x, y: x > y)
-
-
-def minimum(x, y):
-    return _larger(x, y, lambda x, y: x < y)
-
-
-def _larger(x, y, exceeds):
+def extreme(exceeds, x, y):
+    """The one that exceeds the other: by `operator.gt` maximum, by `operator.lt` minimum."""
     dtype = torch.promote_types(x.dtype, y.dtype) if x.dim() and y.dim() else torch.result_type(x, y)
     if not dtype.is_floating_point:
         return NotImplemented

@@ -16,7 +16,6 @@ from . import tensors
 from .decompositions import decompose, exporting
 from .flex import spell_flex
 from .graph import number_node
-from .held import Held
 from .options import Options, warn_of_fallback
 from .partition import compile_graph
 from .sizes import Sizes
@@ -64,6 +63,40 @@ def _apart(module, args, kwargs) -> tuple:
     return pytree.tree_unflatten(leaves, spec)
 
 
+class _Held:
+    """What a module holds, as a call of its exported graph needs it: parameters, buffers and constants, looked up anew each time.
+    `specs`: the inputs of the graph; `constants` by their names."""
+
+    def __init__(self, module, specs, constants):
+        self._module, self._empty = module, [None] * len(specs)
+        self._given = [i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT]
+        self._by_owner: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        for i, spec in enumerate(specs):
+            if spec.kind == InputKind.CONSTANT_TENSOR:
+                self._empty[i] = constants[spec.target]
+            elif spec.kind != InputKind.USER_INPUT:
+                *path, name = spec.target.split(".")
+                self._by_owner.setdefault(tuple(path), []).append((name, i))
+
+    def values(self, leaves) -> list:
+        """All inputs of the graph, `leaves` being those of the call."""
+        result = self._empty.copy()
+        for i, leaf in zip(self._given, leaves):
+            result[i] = leaf
+        for path, names in self._by_owner.items():
+            owner = self._module
+            for part in path:
+                owner = owner._modules.get(part) if owner is not None else None
+            parameters, buffers = (owner._parameters, owner._buffers) if owner is not None else ({}, {})
+            for name, i in names:
+                tensor = parameters.get(name)
+                result[i] = buffers.get(name) if tensor is None else tensor
+                if result[i] is None:
+                    raise InputError(f"{'.'.join((*path, name))}: expected the tensor that the module had when it was compiled, but it has "
+                                     "none of that name; compile it anew")
+        return result
+
+
 #: What pytrees do not look into.
 _LEAVES = (torch.Tensor, int, float, str, type(None))
 
@@ -83,7 +116,7 @@ class CompiledModule:
         self._names = list(inspect.signature(module.forward).parameters)
         specs, places = signature.input_specs, [node for node in graph.graph.nodes if node.op == "placeholder"]
         constants = {spec.target: program.constants[spec.target] for spec in specs if spec.kind == InputKind.CONSTANT_TENSOR}
-        self._held = Held(module, specs, constants)
+        self._held = _Held(module, specs, constants)
         given = [(spec, node) for spec, node in zip(specs, places) if spec.kind == InputKind.USER_INPUT]
         self._leaves = [(spec, node.meta.get("val")) for spec, node in given]
         self._given = {i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT}
@@ -173,10 +206,28 @@ def _changes(signature) -> list[int]:
             if spec.kind != OutputKind.USER_OUTPUT]
 
 
+def _hold_once(module, program) -> None:
+    """Makes one input of what torch.export took for two: a parameter or buffer of `module`, and the same tensor as it met it elsewhere
+    (in a list, say, or in an object that is no module), which it keeps as a constant."""
+    specs = program.graph_signature.input_specs
+    names = {id(tensor): name for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    of_module = {spec.target: nodes[spec.arg.name] for spec in specs if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)}
+    for spec in [spec for spec in specs if spec.kind == InputKind.CONSTANT_TENSOR]:
+        known = of_module.get(names.get(id(program.constants[spec.target])))
+        if known is not None:
+            nodes[spec.arg.name].replace_all_uses_with(known)
+            program.graph.erase_node(nodes[spec.arg.name])
+            specs.remove(spec)
+            del program.constants[spec.target]
+    program.graph_module.recompile()
+
+
 def _export(module, args, kwargs, dynamic_shapes, device):
     try:
         with exporting():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            _hold_once(module, program)
             spell_flex(program.graph_module)
             return decompose(program, device=device)
     except DiffAttnError as error:  # of a decomposition

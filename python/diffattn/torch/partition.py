@@ -24,7 +24,6 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ..errors import CompileError, IRError
-from ..runtime import Diagnostic
 from ..text import printable
 from . import attention_node, grouped_node, refusals  # noqa: F401 - two register nodes
 from .complex_numbers import AS_COMPLEX, AS_REAL, as_real, use_pairs
@@ -437,29 +436,20 @@ class PartitionedProgram:
         self._module, self._programs, self._changed = module, list(programs), list(changed)
         #: The ops that run in PyTorch, with their lines.
         self.uncompiled = list(left)
+        #: How many parts are compiled.
+        self.num_parts = len(self._programs)
         self.mlir = "\n// -----\n\n".join(program.mlir for program in self._programs)
+        self.diagnostics = [one for program in self._programs for one in program.diagnostics]
+        self.applied = [one for program in self._programs for one in program.applied]
         if left:
             attention = f"; this cuts the attention at {_listed(cut)}, which is not fused" if cut else ""
             what = f"these ops of a graph run in PyTorch: {_listed(left)}{attention}" if programs else f"a graph runs in PyTorch, because of {_listed(left)}"
             warnings.warn(f"{what}; whole=True makes this an error", RuntimeWarning, stacklevel=3)
 
     @property
-    def num_parts(self) -> int:
-        """How many parts are compiled."""
-        return len(self._programs)
-
-    @property
     def num_weight_sets(self) -> int:
         """How many sets of weights have packed forms now, of all parts."""
         return sum(program.num_weight_sets for program in self._programs)
-
-    @property
-    def diagnostics(self) -> list[Diagnostic]:
-        return [one for program in self._programs for one in program.diagnostics]
-
-    @property
-    def applied(self) -> list[Diagnostic]:
-        return [one for program in self._programs for one in program.applied]
 
     def refresh(self) -> None:
         for program in self._programs:

@@ -12,7 +12,7 @@ import torch
 from .. import text_cache
 from ..arrays import CODES, owned
 from ..errors import InputError
-from ..runtime import Diagnostic, Executable
+from ..runtime import Executable
 from . import tensors
 from .facts import as_arguments
 from .graph import Prepared
@@ -51,6 +51,7 @@ class GraphProgram:
         self.mlir = _text(prepared.module, names, written, name, cache)
         self._programs = WeightSets(lambda: Executable(self.mlir, target=target, threads=threads, cache=cache, batch_invariant=batch_invariant,
                                                        name=name), bound)
+        self.diagnostics, self.applied = self._programs.diagnostics, self._programs.applied
         types, gives = self._programs.signature
         self._of_weights, self._of_arguments = _gather(self._weight_places), _gather(self._places)
         codes = [CODES[type_.dtype] for type_ in types]
@@ -60,14 +61,6 @@ class GraphProgram:
         self._numbers = [(number, code) for number, code in enumerate(codes) if not is_tensor[number]]
         self._count = len(gives)
         self._written = [place for place, type_ in zip(self._places, types) if type_.in_place]
-
-    @property
-    def diagnostics(self) -> list[Diagnostic]:
-        return self._programs.diagnostics
-
-    @property
-    def applied(self) -> list[Diagnostic]:
-        return self._programs.applied
 
     @property
     def num_weight_sets(self) -> int:

@@ -36,22 +36,6 @@ def topk(x, k, dim=-1, largest=True, sorted=True, *, compares=False):
     return _ranked(x, dim % x.dim(), k, largest, compares)
 
 
-def argmax(x, dim=None, keepdim=False):
-    return _place(x, dim, keepdim, torch.amax)
-
-
-def argmin(x, dim=None, keepdim=False):
-    return _place(x, dim, keepdim, torch.amin)
-
-
-def max_dim(x, dim, keepdim=False):
-    return _with_place(x, dim, keepdim, torch.amax)
-
-
-def min_dim(x, dim, keepdim=False):
-    return _with_place(x, dim, keepdim, torch.amin)
-
-
 def _fake(x, first, descending):
     return x.new_empty([x.size(0), first or x.size(1)], dtype=torch.int64)
 
@@ -71,12 +55,13 @@ def _places_in_order(x, dim, first, descending):
     return places.reshape([*rows.shape[:-1], places.size(-1)]).movedim(-1, dim)
 
 
-def _with_place(x, dim, keepdim, extreme):
-    place = _place(x, dim, keepdim, extreme)
+def with_place(extreme, x, dim, keepdim=False):
+    """The elements that `extreme` finds, torch.amax or torch.amin, and their places."""
+    place = place_of(extreme, x, dim, keepdim)
     return place if place is NotImplemented else (extreme(x, dim, keepdim), place)
 
 
-def _place(x, dim, keepdim, extreme):
+def place_of(extreme, x, dim=None, keepdim=False):
     """The first NaN's, if there is one, which torch-mlir does not see, or else that of the first of the largest."""
     if x.dim() == 0 or not x.is_floating_point():
         return NotImplemented

@@ -20,7 +20,6 @@ VIEWS = (aten.view.default, aten._unsafe_view.default)
 
 def spell_views(graph: torch.fx.Graph) -> None:
     """Replaces, in place, each view in which a size is symbolic."""
-    _recall_numbers(graph)
     numbers = _Numbers()
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in VIEWS:
@@ -38,30 +37,6 @@ def spell_views(graph: torch.fx.Graph) -> None:
         made.meta.update(node.meta)
         node.replace_all_uses_with(made)
         graph.erase_node(node)
-
-
-def _recall_numbers(graph) -> None:
-    """Numbers in all shapes: those that views ask for, which to PyTorch may be quotients of symbols, where it has two for one size, and
-    symbols that it has found to be a number since."""
-    known = {}
-    for node in graph.nodes:
-        if node.op == "call_function" and node.target in VIEWS:
-            known.update((made.node.expr, asked) for asked, made in zip(node.args[1], node.meta["val"].shape)
-                         if isinstance(asked, int) and asked >= 0 and isinstance(made, torch.SymInt))
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            shape = [_recalled(size, known) for size in value.shape]
-            if any(new is not old for new, old in zip(shape, value.shape)):
-                node.meta["val"] = value.new_empty_strided(shape, value.stride())
-                node.meta.pop("tensor_meta", None)  # the same, which torch-mlir's importer would take before
-
-
-def _recalled(size, known):
-    if not isinstance(size, torch.SymInt):
-        return size
-    expression = size.node.expr
-    return int(expression) if expression.is_Integer else known.get(expression, size)
 
 
 def _taken_apart(graph, node, sizes, after, groups):
