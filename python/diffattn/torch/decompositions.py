@@ -18,7 +18,6 @@ from functools import partial
 
 import torch
 from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_cpu as flash_attention_on_cpu
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
 
@@ -74,7 +73,7 @@ def _ours() -> dict:
         aten.scatter.value: scattering.scatter_number, aten.scatter_add.default: scattering.scatter_add,
         aten.scatter_reduce.two: scattering.scatter_reduce,
         aten.as_strided.default: as_strided, aten.constant_pad_nd.default: constant_pad_nd, aten.expand.default: expand,
-        aten.repeat.default: repeat, aten.split_with_sizes.default: split_with_sizes, aten.view.default: view,
+        aten.repeat.default: repeat, aten.split_with_sizes.default: split_with_sizes,
         aten.native_group_norm.default: torch._refs.native_group_norm, aten.var_mean.correction: var_mean,
         aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
         aten._transformer_encoder_layer_fwd.default: encoder_layer,
@@ -157,17 +156,6 @@ def expand(x, size, *, implicit=False):
     if not any(stays):
         return NotImplemented
     return x.expand([*size[:added], *(-1 if stay else new for stay, new in zip(stays, size[added:]))])
-
-
-def view(x, size):
-    """torch.export takes the result of attention to lie as its kernel has it; what attention is taken apart into may lie otherwise."""
-    if not x.is_contiguous():
-        try:
-            with disable_proxy_modes_tracing():
-                aten.view.default(x, size)
-        except (RuntimeError, ValueError):  # of tensors that lie otherwise
-            return x.reshape(size)
-    return NotImplemented
 
 
 def attention_on_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
