@@ -1,4 +1,5 @@
 """Options, markers and paths that all Python tests share."""
+import collections
 import gc
 import os
 import pathlib
@@ -17,13 +18,28 @@ def pytest_configure(config):
     # A full collection goes over all of PyTorch and takes a fifth of a second; by default it comes every few compiled modules.
     gc.set_threshold(700, 10, 200)
     config.addinivalue_line("markers", "oracle: needs PyTorch, transformers or timm as the oracle")
-    config.addinivalue_line("markers", "sampled(every): without --full one in so many of the test's cases runs, always the same")
+    config.addinivalue_line("markers", "sampled(every): without --full one in so many of the test's cases runs, always the same, with every "
+                            "value of each parameter")
 
 
 #: The files that take longest, first of all: processes that take whole files then end together.
 LONGEST = ["test_docs.py", "test_gpu_check.py", "test_attention_extremes.py", "test_torch_family.py", "test_ptxas_gate.py", "test_cuda_sim.py",
            "test_attention_random.py", "test_sequences.py", "test_quantized.py", "test_batch_invariant.py", "test_torch_models.py",
            "test_torch_attention.py", "test_attention_exact.py", "test_attack.py", "test_onnx_models.py", "test_wheel_binary.py"]
+
+
+def drawn(cases, count, seed):
+    """The numbers of `count` of a test's cases, always the same; of more, where `count` do not have every value of each parameter that has
+    no more values than that. `cases`: the parameters of each one by their names."""
+    cases = [{(name, value if isinstance(value, str) else id(value)) for name, value in case.items()} for case in cases]
+    order = random.Random(seed).sample(range(len(cases)), len(cases))
+    values = collections.Counter(name for name, _ in set().union(*cases))
+    wanted, chosen = {one for one in set().union(*cases) if values[one[0]] <= count}, []
+    while wanted:
+        chosen.append(max(order, key=lambda number: len(wanted & cases[number])))
+        wanted -= cases[chosen[-1]]
+    chosen += [number for number in order if number not in chosen][:max(0, count - len(chosen))]
+    return set(chosen)
 
 
 def thin_out(items):
@@ -34,8 +50,8 @@ def thin_out(items):
             cases.setdefault((item.path, item.originalname, marker.args[0]), []).append(item)
     left = set()
     for (path, name, every), of_test in cases.items():
-        drawn = random.Random(f"{path.name} {name}").sample(range(len(of_test)), -(-len(of_test) // every))
-        left.update(item for number, item in enumerate(of_test) if number not in drawn)
+        kept = drawn([item.callspec.params for item in of_test], -(-len(of_test) // every), f"{path.name} {name}")
+        left.update(item for number, item in enumerate(of_test) if number not in kept)
     return [item for item in items if item not in left], [item for item in items if item in left]
 
 

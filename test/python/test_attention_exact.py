@@ -39,8 +39,8 @@ SIGNATURES = [
 
 
 @pytest.fixture(scope="module", params=runnable_isas())
-def library(request, build_dir, tmp_path_factory):
-    return compile_library(SIGNATURES, request.param, build_dir, tmp_path_factory.mktemp(request.param))
+def library(request, build_dir, tmp_path_factory, full):
+    return compile_library(SIGNATURES, request.param, build_dir, tmp_path_factory.mktemp(request.param), optimize=full)
 
 
 def codes(numbers):

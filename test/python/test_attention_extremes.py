@@ -136,6 +136,7 @@ def test_a_bias_hides_keys_that_are_no_numbers(lowering, kind):
         assert np.isnan(problem.run(lowering, attn_mask=bias, scale=0.25)).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lowering, dtype", [(f"cpu:{isa}", "bf16" if isa in ("avx512bf16", "amx", "amx-emulated") else "f32") for isa in runnable_isas()])
 @pytest.mark.parametrize("queries", [3, 21])
 def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
@@ -159,6 +160,7 @@ def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
 NANS = (0x7FC00000, 0xFFFFFFFF, 0x7FC001FF, 0x7F800001)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_score_of_minus_infinity_hides_its_key_from_one_map(lowering, number):
@@ -172,6 +174,7 @@ def test_a_score_of_minus_infinity_hides_its_key_from_one_map(lowering, number):
         np.testing.assert_array_equal(problem.run(lowering, **seen).astype(np.float64)[..., :15], finite[..., :15])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lowering, dtype", [*((lowering, "f32") for lowering in LOWERINGS if lowering != "cuda-sim:sm_90a"),
                                              *((f"cpu:{isa}", "bf16") for isa in runnable_isas())])
 @pytest.mark.parametrize("queries", [2, 12])
@@ -247,6 +250,7 @@ def test_lambda_at_the_ends_of_f32(lowering):
             np.testing.assert_allclose(got, expected, rtol=0, atol={"f16": 2e-3, "bf16": 2e-2, "f32": 1e-6}[problem.dtype])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("lowering", [lowering for lowering in LOWERINGS if dtype_of(lowering) == "f32"])
 @pytest.mark.parametrize("queries", [3, 20])
 @pytest.mark.parametrize("share", [0.3, 0.7])

@@ -133,6 +133,7 @@ def is_quiet(command, said):
     return not lines or (allowed is not None and len(lines) == 1 and allowed in lines[0] and b"rror" not in lines[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sigpipe", ["default", "ignored", "blocked"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_reader_that_has_gone(command, sigpipe, run, gone):
