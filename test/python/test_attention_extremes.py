@@ -97,7 +97,7 @@ def sizes_of(lowering):
     return SIZES[:2] if lowering.startswith("cuda") else SIZES
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
@@ -107,7 +107,7 @@ def test_positions_and_windows_do_not_wrap(lowering, window, causal):
         Problem(dtype_of(lowering), queries, keys, len(offsets)).check(lowering, is_causal=causal, window=window, q_offset=offsets)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("options", [dict(), dict(is_causal=True), dict(window=(4, 2)), dict(window=(HIGHEST, 1))], ids=str)
 def test_kv_len_may_exceed_the_keys(lowering, options):
@@ -224,7 +224,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("number", range(len(NUMBERS)), ids=lambda i: str(NUMBERS[i]))
 def test_numbers_at_the_ends_of_f32(lowering, number):

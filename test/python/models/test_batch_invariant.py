@@ -70,7 +70,7 @@ def test_decoders(kind, dtype, load):
         assert same(forward[:1, :length], model.forward(ids[:1, :length]))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("config, row", [
     ({"model_type": "edifice_diff_transformer", "embed_dim": 24, "hidden_size": 96, "num_layers": 2}, (5, 24)),
