@@ -23,7 +23,7 @@ from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
 from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
-from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, X, BackwardPlan, Plan
+from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, X, BackwardPlan, Plan, check_positions
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
 from .sequence_tables import check_bounds, check_pages
@@ -155,8 +155,6 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     # Before anything is read or converted.
     count = checks.threads(threads)
     options = options_of(*choices)
-    if "integral" in options and segment_ids is not None:
-        raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     for name, array in (("out", out), ("x", x)):
         if array is not None and not isinstance(array, (np.ndarray, OnDevice)) and not hasattr(array, "__dlpack__"):
             raise checks.wrong(name, "an array to write into", array)
@@ -385,10 +383,7 @@ def _positions(name, value, batch, low) -> tuple:
         raise InputError(f"{name}: expected a number or an array in memory of the host, because it is checked before the call, "
                          "but got an array on a device")
     array = as_array(value, name)
-    if array.dtype.kind not in "iu":
-        raise InputError(f"{name}: expected integers, but got {array.dtype}")
-    if array.shape not in ((), (batch,)):
-        raise InputError(f"{name}: expected a number or shape [{batch}], but got {list(array.shape)}")
+    check_positions(name, array.dtype, array.shape, batch)
     # Before they become int64, which holds less than uint64 does.
     if array.size and (int(array.min()) < low or int(array.max()) > _HIGHEST):
         raise InputError(f"{name}: expected {low} to {_HIGHEST}, but got {array.min()} to {array.max()}")

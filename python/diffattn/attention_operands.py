@@ -70,6 +70,9 @@ POSITIONS = ("kv_len", "q_offset")
 TABLES = ("cu_seqlens_q", "cu_seqlens_k", "block_table")
 #: The operands that have gradients, in the order of their destinations.
 DIFFERENTIABLE = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate")
+#: Operands and options with which there are no gradients, and why.
+WITHOUT_GRADIENTS = {"block_table": "keys in pages, which many sequences may share, have none",
+                     "integral": "the mean over all queries has none"}
 #: The arguments of the compiled function of gradients: operands, the gradient of the result, the result before norm and gate, and
 #: destinations, which are as their operands.
 BACKWARD_NAMES = (*NAMES[:-2], "d_out", "x", *(f"d_{name}" for name in DIFFERENTIABLE))

@@ -163,6 +163,14 @@ def _add_positions(given, batch: int, has_lengths: bool, has_offsets: bool) -> N
             given[name] = ArrayType((I64, (batch,), (1,), IN_ELEMENTS))
 
 
+def check_positions(name: str, dtype: np.dtype, shape: tuple[int, ...], batch: int) -> None:
+    """Raises InputError for kv_len or q_offset of another type or shape than calls of `batch` sequences take."""
+    if dtype.kind not in "iu":
+        raise InputError(f"{name}: expected integers, but got {dtype}")
+    if shape not in ((), (batch,)):
+        raise InputError(f"{name}: expected a number or shape [{batch}], but got {list(shape)}")
+
+
 def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...], has_lengths: bool) -> dict[str, int]:
     """The sizes of a call whose arguments by their `NAMES` have these types and shapes, of one map without q2, k2 and lambda. Raises
     InputError for those that do not fit together, and gives a mask ("bias") its four axes, in place. kv_len, q_offset and init are not
@@ -273,6 +281,8 @@ def _check_others(given, sizes, options) -> None:
         if operand.axes is not None:
             _check_type(given, operand.name, [dtype if one is AS_Q1 else one for one in operand.dtypes],
                         tuple(sizes[axis] for axis in operand.axes))
+    if "integral" in options and "q_segments" in given:
+        raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     if "q_segments" in given and given["q_segments"].dtype != given["kv_segments"].dtype:
         raise InputError(f"segment_ids: kv_segments: expected {given['q_segments'].dtype} as q_segments, but got "
                          f"{given['kv_segments'].dtype}")

@@ -28,7 +28,7 @@ def require() -> None:
 
 def compile(fn: Callable[..., Any], *args: Any, kwargs: Mapping[str, Any] | None = None, target: str = "cpu",
             threads: int | None = None, cache: bool | str | os.PathLike[str] = True, batch_invariant: bool | None = None) -> CompiledFunction:
-    """A function that computes what `fn` does, without gradients.
+    """A function that computes what `fn` does, without gradients: neither it nor what it computes has any.
 
     fn             a function that jax.jit takes, or that it gave
     args, kwargs   example arguments: arrays, numbers, jax.ShapeDtypeStruct, and pytrees of them. Calls must have the same structure,
@@ -62,15 +62,19 @@ def attention(q1: Any, k1: Any, q2: Any, k2: Any, v: Any, lam: Any, *, scale: fl
               norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: Any = None, kv_len: Any = None, q_offset: Any = None,
               segment_ids: tuple[Any, Any] | None = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, block_table: Any = None,
               integral: bool = False) -> Any:
-    """Differential attention as one op of a function that `compile` takes: an array [B, Hs, Tq, dv] of q1's type.
+    """Differential attention as one op, which JAX runs on CPUs, and which `compile` takes: an array [B, Hs, Tq, dv] of q1's type.
 
     The arguments are those of `diffattn.attention`, as arrays of JAX. kv_len, q_offset and segment_ids may be int32, which is what JAX
-    has with its 64-bit types switched off. JAX itself cannot run the op: it is a custom call of StableHLO, `diffattn.attention`.
+    has with its 64-bit types switched off. The op is a custom call of StableHLO, `diffattn.attention`. With `jax.grad` and others of
+    reverse mode it has first derivatives by q1, k1, q2, k2, v, lam, an additive attn_mask, norm_weight and gate; k2 that is k1, the
+    same object, is read once. `jax.vmap` makes one call of each in its batch.
 
-    Raises UsageError for options that the op does not have; `compile` raises CompileError for shapes and types that it does not take.
+    Raises UsageError or InputError, when it is traced, for options, types and shapes that do not fit together; UsageError for
+    derivatives that it does not have: second ones, forward mode, and those of block_table and integral. `compile` raises CompileError for
+    gradients. A call whose contents do not fit, as those of cu_seqlens_q, ends with an error of JAX that says what was expected.
     """
     require()
-    from .builtins import attention as call
+    from .op import attention as call
 
     q_segments, kv_segments = segment_ids or (None, None)
     return call(q1, k1, q2, k2, v, lam, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap,

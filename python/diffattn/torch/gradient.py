@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from .. import checks
 from .._attention import attention, attention_backward, split_segments
 from ..arrays import as_array
-from ..attention_operands import DIFFERENTIABLE, OPERAND, OPTIONAL, REQUIRED
+from ..attention_operands import DIFFERENTIABLE, OPERAND, OPTIONAL, REQUIRED, WITHOUT_GRADIENTS
 from ..errors import InputError, UsageError
 
 #: The arguments of `attention` that are arrays, in the order of the ops, and those that have gradients.
@@ -25,9 +25,6 @@ ARGUMENTS = tuple(operand.argument for operand in (*REQUIRED, *OPTIONAL))
 GRADIENTS = tuple(OPERAND[name].argument for name in DIFFERENTIABLE)
 
 _NAME = "torch.ops.diffattn.attention"
-#: Arguments with which there are no gradients, and why.
-_WITHOUT = {"block_table": "keys in pages, which many sequences may share, have none",
-            "integral": "the mean over all queries has none"}
 
 #: PyTorch's ops whose results are elements of their argument where they lie, as autograd names them.
 _VIEWS = frozenset(f"{name}Backward0" for name in (
@@ -114,7 +111,7 @@ def _tensors_of(given, *more) -> tuple[dict, dict]:
 
 def check_differentiable(given: dict[str, Any]) -> None:
     """Raises UsageError or InputError, with the argument's name, for what has no gradients."""
-    for name, why in _WITHOUT.items():
+    for name, why in WITHOUT_GRADIENTS.items():
         if given.get(name) is not None and given[name] is not False:
             raise UsageError(f"{name}: expected none in a call that needs gradients, because {why}; call under torch.no_grad()")
     for name, tensor in given.items():
