@@ -12,6 +12,7 @@ from interpreter import Interpreter
 from kernel_library import TYPES, call, memref, signature
 from paths import LLVM
 from test_attention_decomposed import LOWER
+from test_attention_random import SIGNATURES as OF_TWO_MAPS
 from test_attention_random import Inputs, draw_signature
 
 SIGNATURES = 50  # two thirds of them with dynamic sizes and 6 shapes: 220 configurations for each of the three ways
@@ -33,7 +34,7 @@ class Signature:
 
     def __init__(self, rng, number, sig=None):
         pick = lambda *options: options[rng.integers(len(options))]
-        self.number, self.sig = number, {**(sig or draw_signature(rng, number)), "sizes": pick(None, (3, 5), (8, 16)), "layout": "bhtd"}
+        self.number, self.sig = number, {**(sig or draw_signature(rng, min(number, OF_TWO_MAPS - 1))), "sizes": pick(None, (3, 5), (8, 16)), "layout": "bhtd"}
         self.isStatic, self.shared = number % 3 == 2, pick(False, False, True)
         self.layouts = {x: pick("bhtd", "bthd") for x in "qkvo"}
         self.types = {name: self.sig["type"] for name in HEADED}

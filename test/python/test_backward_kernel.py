@@ -32,12 +32,15 @@ class Scheduled(Signature):
         super().__init__(rng, number, sig)
         if rng.random() < 0.5:  # an epsilon whose place matters
             self.sig["eps"] = 0.5
-        self.wanted = [name for name in self.wanted if name != "d_bias"] or ["d_v"]
-        self.types.setdefault("d_v", "f32")
+        self.wanted = [name for name in self.wanted if name != "d_bias"]
+        if not any(name.startswith("d_") for name in self.wanted):
+            self.wanted.append("d_v")
+            self.types["d_v"] = "f32"
         self.schedule = schedule(isa, rng)
 
     def text(self, form, arrays):
-        return super().text(form, arrays).replace("scale = ", f"schedules = [{self.schedule}], scale = ", 1)
+        before, _, behind = super().text(form, arrays).rpartition("{scale = ")
+        return f"{before}{{schedules = [{self.schedule}], scale = {behind}"
 
 
 @pytest.fixture(scope="module", params=ISAS)
@@ -70,7 +73,7 @@ class Shaped(Scheduled):
     def __init__(self, isa, number=1, shared=False, lengths=False, sigmoid=False):
         super().__init__(np.random.default_rng(5), number, isa,
                          signature(causal=True, norm="rms", weight=True, gate=True, lam="signal", sizes=(8, 16), kv_len=lengths, sigmoid=sigmoid))
-        self.layouts, self.shared = dict.fromkeys("qkvo", "bhtd"), shared
+        self.layouts, self.shared, self.saves = dict.fromkeys("qkvo", "bhtd"), shared, False
         self.operands = ["q1", "k1", "q2", *["k2"] * (not shared), "v", "d_out", "lambda", "norm_weight", "gate"]
         self.wanted = ["d_" + name for name in self.operands if name != "d_out"]
         self.operands += ["kv_len"] * lengths

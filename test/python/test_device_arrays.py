@@ -155,4 +155,4 @@ def test_a_step_is_one_launch_and_neither_allocates_nor_copies_caches(monkeypatc
         if before == capacity:
             assert asked["allocations"] == 0 and asked["launches"] == 1
         else:
-            assert asked["launches"] > 50  # kernel by kernel, and captured then
+            assert asked["launches"] > 40  # kernel by kernel, and captured then

@@ -1,7 +1,7 @@
 """Gradients of `diffattn::attention`: autograd's side of it, and what `diffattn::attention_backward` computes (docs/training.md).
 
-Of a forward call its operands are kept and, with a norm or a gate, its result before these, x: the backward call computes both maps
-again. Only gradients that are wanted are computed.
+Of a forward call its operands are kept and, with a norm or a gate in float32, its result before these, x: the backward call computes both
+maps again. Only gradients that are wanted are computed.
 """
 
 from __future__ import annotations
@@ -93,9 +93,11 @@ def differentiable(forward: Callable[..., tuple[torch.Tensor, torch.Tensor | Non
 
 
 def saves_x(given: dict[str, Any]) -> bool:
-    """Whether the backward call reads the output before norm and gate."""
+    """Whether the backward call reads the output before norm and gate. That of 16-bit operands comes of rounded maps, and costs the gradient
+    of lambda digits: it is computed again, from f32."""
     gate = given.get("gate")
-    return given.get("norm") is not None or (isinstance(gate, torch.Tensor) and gate.requires_grad)
+    reads = given.get("norm") is not None or (isinstance(gate, torch.Tensor) and gate.requires_grad)
+    return reads and given["q1"].dtype == torch.float32
 
 
 def once(call: Callable[..., Sequence[torch.Tensor]], given: dict[str, Any]) -> list[torch.Tensor]:

@@ -296,7 +296,7 @@ def test_compiled_in_one_graph():
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
-    graphs, operators = [], (torch.ops.diffattn.attention.default, torch.ops.diffattn.attention_backward.default)
+    graphs, operators = [], (torch.ops.diffattn.attention_and_x.default, torch.ops.diffattn.attention_backward.default)
     keep = lambda graph, _: graphs.append(graph) or make_boxed_func(graph.forward)
     model, expected = patched(diffllama()), gradients(diffllama())
     torch._dynamo.reset()
