@@ -46,7 +46,7 @@ void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
   if (isa<RankedTensorType>(init.getType()))
     results.push_back(init.getType());
   state.addTypes(results);
-  // What lies between lambda and init is optional, and absent; so is x.
+  // Operands between lambda and init are optional, and absent; so is x.
   SmallVector<Value> operands = {q1, k1, q2, k2, v, lambda};
   operands.resize(Properties().getOperandSegmentSizes().size() - 2);
   addOperandSegments(builder, state, operands, ValueRange(init), {Value()});
@@ -72,7 +72,7 @@ MutableOperandRange AttentionOp::getDpsInitsMutable() {
                              getOperation()->getNumOperands() - first);
 }
 
-/// What belongs to a second map comes with none.
+/// An op of one map has no attribute that belongs to a second one.
 static LogicalResult verifyOneMap(AttentionOp op, ShapeRules rules) {
   if (op.hasSecondMap())
     return success();

@@ -81,7 +81,7 @@ LogicalResult verifyWithin(ShapeRules rules, StringRef what,
 LogicalResult verifySame(ShapeRules rules, StringRef what, NamedOperand a,
                          int64_t i, NamedOperand b, int64_t j);
 
-/// Those of `operands` that are there.
+/// The operands that are there, in their order.
 SmallVector<NamedOperand> onlyGiven(ArrayRef<NamedOperand> operands);
 
 /// Element types of all operands that are there are that of the first.
@@ -99,7 +99,8 @@ LogicalResult verifyCovers(ShapeRules rules, NamedAxis ranges, int64_t size,
 /// none.
 LogicalResult verifyAllOrNone(ShapeRules rules, ArrayRef<NamedOperand> ofMap2);
 
-/// The same of q2, k2 and, of an op that has it, `lambda`.
+/// Checks that q2, k2 and, of an op that has it, `lambda` are all given or
+/// none.
 LogicalResult verifyMaps(DifferentialMapsOpInterface op, ShapeRules rules,
                          std::optional<NamedOperand> lambda = std::nullopt);
 

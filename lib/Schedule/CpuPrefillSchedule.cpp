@@ -19,7 +19,8 @@ CpuPrefillAttr mlir::diffattn::selectCpuPrefill(const AttentionShape &shape,
   // Two maps of f32 scores for a block of queries. Up to 16k keys streaming
   // them from the last cache level is faster than two accumulators; a bound on
   // memory is wanted anyway.
-  // Of one map no difference is to be multiplied once.
+  // Scores are kept so that the difference of two maps is multiplied with V
+  // once; one map has no difference.
   const int64_t twoPassKeys = shape.maps == 1 ? 0 : 16384;
   return CpuPrefillAttr::get(context, target.name, target.vectorBytes / 4,
                              kernel.qBlockSize, tile(kernel.qk),

@@ -113,7 +113,7 @@ namespace {
 struct Destination {
   OpOperand *operand;
   bool isSum;
-  /// Of sums: where one sequence's part is written.
+  /// A place for the part of one sequence, where the destination is a sum.
   Value part;
 
   Value get() const { return operand->get(); }

@@ -51,8 +51,8 @@ struct AttentionSpec {
   CpuTarget target;
   SpecSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
   SpecSize queries, keys, headDim, valueDim;
-  /// Those of map 2 and lambda are absent where there is one map; heads of map
-  /// 2 are then those of map 1.
+  /// Operands of map 2 and lambda are absent where there is one map, whose
+  /// numbers of heads stand for those of map 2 then.
   SpecOperand q1, k1, q2, k2, v, lambda, normWeight, gate, output;
   /// The output before norm and gate: attention writes it beside the output,
   /// and its gradient reads it.

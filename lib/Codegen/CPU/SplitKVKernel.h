@@ -178,7 +178,7 @@ private:
   void forBlocks(Value total, int64_t largest,
                  function_ref<void(Value first, int64_t count)> body);
   Value getScores(const Map &map, Value row);
-  /// Of each map, for a signal head of the group.
+  /// Addresses of the exponentials of each map, for a signal head of the group.
   SmallVector<Value, 2> getExponentials(Value head, Value query);
   /// Where a key's score lies behind `getScores`, for a key that is a multiple
   /// of `step`, a power of two.

@@ -100,7 +100,7 @@ struct Attention : MapsAndEnd {
     int32_t init, result;
     FloatKind kind;
   };
-  /// Of the output and, if it is asked for, of X.
+  /// Destinations of the output and, if it is asked for, of X.
   SmallVector<Destination, 2> destinations;
 
   /// By how much of their magnitudes, the usual and the flat one, results are

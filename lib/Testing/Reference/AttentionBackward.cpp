@@ -274,7 +274,7 @@ static void addRows(Gradient &to, const View &whole, int64_t axis,
     }
 }
 
-/// Those of each of packed sequences alone.
+/// Adds the gradients of each of packed sequences, computed alone.
 static void addSequences(const AttentionArguments &a, const View &dOut,
                          AttentionGradients &gradients) {
   for (int64_t n = 0; n < countSequences(a); ++n) {

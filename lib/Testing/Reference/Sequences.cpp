@@ -163,7 +163,7 @@ int64_t mlir::diffattn::reference::countSequences(const AttentionArguments &a) {
   return isPacked(a) ? a.cuSeqlensQ.sizes[0] - 1 : a.q1.sizes[0];
 }
 
-/// What sequence `n` has of all but keys and values.
+/// The arguments of sequence `n`, with keys and values left as they were.
 static AttentionArguments cutQueries(const AttentionArguments &a, int64_t n,
                                      const SequenceRows &rows) {
   AttentionArguments one = withoutTables(a);

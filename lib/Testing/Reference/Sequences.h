@@ -21,7 +21,7 @@ std::string checkWithTables(const AttentionArguments &arguments);
 /// Rows [first, first + count) along an axis.
 struct SequenceRows {
   int64_t first, count;
-  /// Those of `view`; all of a number.
+  /// These rows of `view`; a number has no rows and stays as it is.
   View of(const View &view, int64_t axis) const {
     return view.rank() ? view.sliced(axis, first, count) : view;
   }

@@ -79,7 +79,7 @@ struct Unraised {
   }
 };
 
-/// What rounds hand on.
+/// The state that one round hands on to the next.
 struct Progress {
   /// Whether nothing is left that makes one attention of two maps. Single maps
   /// come behind all of these, lest one of two be raised alone.
