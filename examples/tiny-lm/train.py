@@ -144,6 +144,8 @@ class Processes:
 
     def end(self):
         if self.count > 1:
+            # gloo's threads let go of tensors behind a call's end, and a process that has ended before that is aborted.
+            dist.barrier()
             dist.destroy_process_group()
 
 
