@@ -132,6 +132,14 @@ def test_diffllama_by_trainer(tmp_path, backward_calls):
     assert_same_curves(got, by_trainer(diffllama(), tmp_path))
 
 
+def test_diffllama_by_trainer_in_bfloat16(tmp_path, backward_calls):
+    got = by_trainer(patched(diffllama()), tmp_path, bf16=True)
+    assert len(backward_calls) == 2 * STEPS
+    expected = by_trainer(diffllama(), tmp_path, bf16=True)
+    assert ((got - expected).abs() / expected).max() < 0.02, ((got - expected).abs() / expected).max()
+    assert expected[-5:].mean() < expected[:5].mean() - 0.1
+
+
 class Classifier(nn.Module):
     """A model of images as Trainer calls one."""
 
