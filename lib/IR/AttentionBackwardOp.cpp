@@ -75,8 +75,14 @@ static LogicalResult verifyGradient(ShapeRules rules,
 /// Checks lse1, lse2, x and o2: which come together, and their sizes.
 static LogicalResult verifySaved(AttentionBackwardOp op, ShapeRules rules,
                                  const MapInputs &inputs) {
+  // attention_backward_c36
+  for (auto [name, saved] : {std::pair(StringRef("lse2"), op.getLse2()),
+                             std::pair(StringRef("o2"), op.getO2())})
+    if (saved && !op.hasSecondMap())
+      return rules.error() << "expected no " << name
+                           << " with one map, but got one";
   // attention_backward_c31
-  if (!op.getLse1() != !op.getLse2())
+  if (op.hasSecondMap() && !op.getLse1() != !op.getLse2())
     return rules.error() << "expected lse1 and lse2 together, but got "
                          << (op.getLse1() ? "lse1" : "lse2") << " alone";
   const int64_t heads = AttentionOp::headAxis(op.getQLayout()),
@@ -126,9 +132,9 @@ LogicalResult diffattn::verifyRules(AttentionBackwardOp op, ShapeRules rules) {
   if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
     return failure();
   // attention_backward_c25
-  if (!op.hasSecondMap())
-    return rules.error() << "expected two maps, with q2, k2, lambda, but got "
-                            "one, whose gradients no lowering computes yet";
+  if (!op.hasSecondMap() && op.getLambdaAct() != Activation::Identity)
+    return rules.error()
+           << "expected lambda_act with a lambda, but got one map";
   MapInputs inputs{{"q1", op.getQ1()}, {"k1", op.getK1()}, {"q2", op.getQ2()},
                    {"k2", op.getK2()}, {"v", op.getV()},   op.getQLayout(),
                    op.getKLayout(),    op.getVLayout()};

@@ -102,7 +102,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     checked before anything is written, so they come from memory of the host.
     """
     maps = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
-    if is_tensor(q1) and _find_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate):
+    if is_tensor(q1) and _needs_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate):
         from .torch.gradient import attention_with_gradient
 
         return attention_with_gradient(
@@ -121,7 +121,7 @@ def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | 
                     out_scale: float = 1.0, gate: ArrayLike = None, kv_len: ArrayLike = None, q_offset: ArrayLike = None,
                     segment_ids: tuple[ArrayLike, ArrayLike] | None = None, cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None,
                     block_table: ArrayLike = None, target: str = "cpu", threads: int | None = None, out: ArrayLike = None,
-                    stream: Any = None) -> Any:
+                    stream: Any = None, x: ArrayLike = None) -> Any:
     """softmax(scale q k^T) v for each head, as an array [B, H, Tq, dv]: `attention` of a single map.
 
     q [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hv, Tk, dv], of the types that `attention` takes, with any strides. A key head serves H/Hk
@@ -129,17 +129,19 @@ def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | 
     broadcasts to [B, H, Tq, Tk]. There are no lam, lam_activation and integral. On a GPU no kernel computes one map: slow, with a
     warning that says so, and refused with cu_seqlens_q.
 
-    Raises InputError or UsageError before anything is written if arguments do not fit together, and UsageError for a tensor of PyTorch
-    that requires a gradient, because one map has none yet.
+    Raises InputError or UsageError before anything is written if arguments do not fit together.
     """
     maps = dict(q=q, k=k, v=v)
-    if is_tensor(q):
-        name = _find_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate)
-        if name:
-            raise UsageError(f"{name}: expected a tensor that requires no gradient, because gradients of one map are not computed yet; "
-                             "call it under torch.no_grad() or with a detached tensor")
+    if is_tensor(q) and _needs_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate):
+        from .torch.gradient import attention_with_gradient
+
+        return attention_with_gradient(
+            q, k, None, None, v, None, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap, norm=norm,
+            norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode, out_scale=out_scale, gate=gate, kv_len=kv_len,
+            q_offset=q_offset, segment_ids=segment_ids, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, block_table=block_table,
+            target=target, threads=threads, out=out, stream=stream, x=x)
     return _attend(maps, (scale, is_causal, window, softcap, None, norm, norm_eps, norm_eps_mode, out_scale), attn_mask, norm_weight, gate,
-                   kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream)
+                   kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream, x)
 
 
 def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k,
@@ -187,17 +189,17 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     return out
 
 
-def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: ArrayLike, lam: ArrayLike,
-                       gradients: Mapping[str, ArrayLike], *, attn_mask: ArrayLike = None, norm_weight: ArrayLike = None,
+def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: ArrayLike | None, k2: ArrayLike | None, v: ArrayLike,
+                       lam: ArrayLike | None, gradients: Mapping[str, ArrayLike], *, attn_mask: ArrayLike = None, norm_weight: ArrayLike = None,
                        gate: ArrayLike = None, kv_len: ArrayLike = None, q_offset: ArrayLike = None,
                        segment_ids: tuple[ArrayLike, ArrayLike] | None = None, cu_seqlens_q: ArrayLike = None,
                        cu_seqlens_k: ArrayLike = None, x: ArrayLike = None, target: str = "cpu", threads: int | None = None,
                        **options: Any) -> None:
-    """Writes gradients of a result of `attention` with the same operands and options, on a CPU. Nothing else of the forward call is
-    read but x, if it is given: both maps are computed again.
+    """Writes gradients of a result of `attention` with the same operands and options, on a CPU; without q2, k2 and lam of one of
+    `plain_attention`. Nothing else of the forward call is read but x, if it is given: maps are computed again.
 
     d_out           [B, Hs, Tq, dv], of q1's type or float32, with any strides
-    k2              None: k1, which is then read once, and whose gradient is that of both
+    k2              None beside q2: k1, which is then read once, and whose gradient is that of both
     x               what `attention` wrote to its own; None: it is computed again, if norm or gate need it
     gradients       where they are written: by the argument's name, as "q1", "lam" or "attn_mask", an array of its shape, and of its type
                     or float32 (that of lam: float32), with any strides, that shares no element with another argument
@@ -210,14 +212,21 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
     attributes = options_of(**options)
     if "integral" in attributes:
         raise UsageError("integral: expected False, because it has no gradients")
-    found = _facts(dict(q1=q1, k1=k1, q2=q2, k2=k1 if k2 is None else k2, v=v, lam=lam),
-                   (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), None, None)
+    if q2 is None:
+        for name, array in (("k2", k2), ("lam", lam)):
+            if array is not None:
+                raise UsageError(f"{name}: expected none without q2, because there is one map")
+        maps = dict(q=q1, k=k1, v=v)
+    else:
+        maps = dict(q1=q1, k1=k1, q2=q2, k2=k1 if k2 is None else k2, v=v, lam=lam)
+    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), None,
+                   None)
     found.append(facts_of(d_out, "d_out"))
     found.append(_ABSENT if x is None else facts_of(x, "x"))
     for name in DIFFERENTIABLE:
         gradient = gradients.get(OPERAND[name].argument)
         found.append(_ABSENT if gradient is None else facts_of(gradient, f"gradient of {OPERAND[name].argument}"))
-    plan = _plan(BackwardPlan, found, kv_len is not None, q_offset is not None, k2 is None, attributes, target)
+    plan = _plan(BackwardPlan, found, kv_len is not None, q_offset is not None, k2 is None and q2 is not None, attributes, target)
     _add_positions(found, plan, kv_len, q_offset)
     if plan.has_tables:
         _check_tables(plan, found)
@@ -230,19 +239,15 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
         _executable(plan, frames=2).call_packed(plan.entry, packed, len(plan.slots), 0, None, count)
 
 
-def _find_gradient(**given) -> str:
-    """The first of these arguments, those that may have gradients and of which some are tensors, for which PyTorch would record one; empty:
-    none. Raises UsageError for what it differentiates in another way."""
+def _needs_gradient(**given) -> bool:
+    """Whether PyTorch would record a gradient of one of these arguments, those that may have gradients and of which some are tensors.
+    Raises UsageError for what it differentiates in another way."""
     torch = sys.modules["torch"]
     if torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0:
         from .torch.gradient import refuse_transforms
 
         refuse_transforms(given)
-    if torch.is_grad_enabled():
-        for name, value in given.items():
-            if getattr(value, "requires_grad", False):
-                return name
-    return ""
+    return torch.is_grad_enabled() and any(getattr(value, "requires_grad", False) for value in given.values())
 
 
 def _facts(maps: dict[str, Any], others, ordinal: int | None, native: int | None) -> list[tuple]:

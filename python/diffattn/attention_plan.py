@@ -99,7 +99,9 @@ class BackwardPlan(_Packed):
     entry = "attention_backward"
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
-        given = {name: ArrayType(spec, _operand(name).said) for name, spec in zip(BACKWARD_NAMES, specs) if spec is not None}
+        is_single = specs[NAMES.index("q2")] is None
+        given = {name: ArrayType(spec, said_of(name, is_single) if name in NAMES else _operand(name).said)
+                 for name, spec in zip(BACKWARD_NAMES, specs) if spec is not None}
         operands = {name: array for name, array in given.items() if name in NAMES and name != "x"}
         sizes = check_arguments(operands, options, has_lengths)
         shape = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv"))

@@ -410,9 +410,31 @@ func.func @attention_backward_c24(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x1
 // -----
 
 func.func @attention_backward_c25(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %d_v: tensor<2x2x6x32xf32>) {
-  // expected-error @below {{'diffattn.attention_backward' op expected two maps, with q2, k2, lambda, but got one, whose gradients no lowering computes yet}}
+  // expected-error @below {{'diffattn.attention_backward' op expected lambda_act with a lambda, but got one map}}
   %r = diffattn.attention_backward ins(%q1, %k1, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x6x32xf32>)
          d_out(%d_out : tensor<2x4x8x32xf32>)
+         outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {scale = 1.0 : f32, lambda_act = #diffattn.activation<sigmoid>}
+         -> tensor<2x2x6x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_backward_c28_of_map_2(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %d_q2: tensor<2x4x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention_backward' op expected no d_q2 without q2, but got one}}
+  %r = diffattn.attention_backward ins(%q1, %k1, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x6x32xf32>)
+         d_out(%d_out : tensor<2x4x8x32xf32>)
+         outs(d_q2(%d_q2 : tensor<2x4x8x16xf32>)) {scale = 1.0 : f32}
+         -> tensor<2x4x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_backward_c36(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x32xf32>, %d_out: tensor<2x4x8x32xf32>, %lse1: tensor<2x4x8xf32>, %lse2: tensor<2x4x8xf32>, %d_v: tensor<2x2x6x32xf32>) {
+  // expected-error @below {{'diffattn.attention_backward' op expected no lse2 with one map, but got one}}
+  %r = diffattn.attention_backward ins(%q1, %k1, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>, tensor<2x2x6x32xf32>)
+         d_out(%d_out : tensor<2x4x8x32xf32>) lse1(%lse1 : tensor<2x4x8xf32>) lse2(%lse2 : tensor<2x4x8xf32>)
          outs(d_v(%d_v : tensor<2x2x6x32xf32>)) {scale = 1.0 : f32}
          -> tensor<2x2x6x32xf32>
   return

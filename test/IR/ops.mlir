@@ -160,6 +160,21 @@ func.func @attention_backward(%q1: tensor<2x4x8x16xbf16>, %k1: tensor<2x2x6x16xb
   return %g#0, %g#5 : tensor<2x4x8x16xbf16>, tensor<2x8x2xf32>
 }
 
+// Gradients of one map.
+// CHECK-LABEL: func.func @attention_backward_of_one_map(
+// CHECK:       diffattn.attention_backward ins(%{{[^,]*}}, %{{[^,]*}}, %{{[^,]*}} : tensor<2x4x8x16xbf16>
+// CHECK-SAME:  lse1(%
+// CHECK-SAME:  outs(d_q1(%
+// CHECK-SAME:  d_v(%
+func.func @attention_backward_of_one_map(%q: tensor<2x4x8x16xbf16>, %d: tensor<2x4x8x16xf32>, %lse: tensor<2x4x8xf32>)
+    -> (tensor<2x4x8x16xbf16>, tensor<2x4x8x16xbf16>) {
+  %g:2 = diffattn.attention_backward ins(%q, %q, %q : tensor<2x4x8x16xbf16>, tensor<2x4x8x16xbf16>, tensor<2x4x8x16xbf16>)
+           d_out(%d : tensor<2x4x8x16xf32>) lse1(%lse : tensor<2x4x8xf32>)
+           outs(d_q1(%q : tensor<2x4x8x16xbf16>) d_v(%q : tensor<2x4x8x16xbf16>)) {scale = 0.25 : f32}
+           -> tensor<2x4x8x16xbf16>, tensor<2x4x8x16xbf16>
+  return %g#0, %g#1 : tensor<2x4x8x16xbf16>, tensor<2x4x8x16xbf16>
+}
+
 // On buffers: two gradients, in f32 beside operands of 16 bits.
 // CHECK-LABEL: func.func @attention_backward_on_buffers
 // CHECK:       diffattn.attention_backward ins(%

@@ -15,7 +15,8 @@ from test_attention_decomposed import LOWER
 from test_attention_random import SIGNATURES as OF_TWO_MAPS
 from test_attention_random import Inputs, draw_signature
 
-SIGNATURES = 50  # two thirds of them with dynamic sizes and 6 shapes: 220 configurations for each of the three ways
+SIGNATURES = 50  # of two maps, two thirds of them with dynamic sizes and 6 shapes: 220 configurations for each of the three ways
+OF_ONE_MAP = 16  # behind them
 HEADED = {"q1": "q", "k1": "k", "q2": "q", "k2": "k", "v": "v", "d_out": "o", "gate": "o", "out": "o", "x": "o"}
 OPERANDS = ["q1", "k1", "q2", "k2", "v", "d_out", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"]
 GRADIENTS = ["q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate"]
@@ -32,16 +33,18 @@ class Signature:
 
     QUERIES, KEYS = [1, 2, 3, 7, 9, 16, 17], [1, 2, 5, 16, 17, 31]
 
-    def __init__(self, rng, number, sig=None):
+    def __init__(self, rng, number, sig=None, maps=2):
         pick = lambda *options: options[rng.integers(len(options))]
-        self.number, self.sig = number, {**(sig or draw_signature(rng, min(number, OF_TWO_MAPS - 1))), "sizes": pick(None, (3, 5), (8, 16)), "layout": "bhtd"}
-        self.isStatic, self.shared = number % 3 == 2, pick(False, False, True)
+        drawn = sig or draw_signature(rng, min(number, OF_TWO_MAPS - 1) if maps == 2 else OF_TWO_MAPS)
+        self.number, self.sig = number, {**drawn, "sizes": pick(None, (3, 5), (8, 16)), "layout": "bhtd"}
+        self.isStatic, self.shared = number % 3 == 2, pick(False, False, True) and maps == 2
         self.layouts = {x: pick("bhtd", "bthd") for x in "qkvo"}
         self.types = {name: self.sig["type"] for name in HEADED}
         self.types.update({"lambda": "f32", "bias": self.sig["bias"], "norm_weight": pick("f32", self.sig["type"]), "kv_len": "i64", "q_offset": "i64",
                            "q_segments": self.sig["segments"], "kv_segments": self.sig["segments"], "d_out": pick(self.sig["type"], "f32")})
         has = {"bias": self.sig["bias"], "norm_weight": self.sig["weight"], "gate": self.sig["gate"], "kv_len": self.sig["kv_len"],
-               "q_offset": self.sig["q_offset"], "q_segments": self.sig["segments"], "kv_segments": self.sig["segments"]}
+               "q_offset": self.sig["q_offset"], "q_segments": self.sig["segments"], "kv_segments": self.sig["segments"],
+               **dict.fromkeys(("q2", "k2", "lambda"), maps == 2)}
         self.operands = [name for name in OPERANDS if has.get(name, True) and not (name == "k2" and self.shared)]
         possible = [name for name in GRADIENTS if name in self.operands and self.types[name] != "i1"]
         some = rng.random(len(possible)) < (1.0 if sig or number < 4 else 0.6)
@@ -61,7 +64,8 @@ class Signature:
         queries, keys = self.shape if self.isStatic else (int(rng.choice(self.QUERIES)), int(rng.choice(self.KEYS)))
         made = Inputs(rng, self.sig, dict(tq=queries, tk=keys))
         arrays = made.arrays
-        arrays["lambda"] = arrays.pop("lam")
+        if "lam" in arrays:
+            arrays["lambda"] = arrays.pop("lam")
         arrays["d_out"] = made.make(arrays["out"].shape, dtype=TYPES[self.types["d_out"]])
         arrays["x"] = arrays["out"]
         if self.shared:
@@ -85,7 +89,7 @@ class Signature:
             types[name] = f"tensor<{dims}{self.types[name]}>" if form == "tensor" else memref(self.types[name], array.ndim, sizes, False) \
                 if array.ndim else f"memref<{self.types[name]}>"
         sig, given = self.sig, lambda name: f"{name}(%{name} : {types[name]})"
-        maps = ["q1", "k1", "q2", "k1" if self.shared else "k2", "v"]
+        maps = ["q1", "k1", *(["q2", "k1" if self.shared else "k2"] if "q2" in self.operands else []), "v"]
         attributes = [f"scale = {sig['scale']:e} : f32", f"out_scale = {sig['out_scale']:e} : f32"] + ["is_causal"] * sig["causal"]
         attributes += ["window = array<i64: %d, %d>" % sig["window"]] if sig["window"] else []
         attributes += [f"softcap = {sig['softcap']:e} : f32"] if sig["softcap"] else []
@@ -115,7 +119,7 @@ class Signature:
 @pytest.fixture(scope="module")
 def signatures():
     rng = np.random.default_rng(23)
-    return [Signature(rng, number) for number in range(SIGNATURES)]
+    return [Signature(rng, number, maps=2 if number < SIGNATURES else 1) for number in range(SIGNATURES + OF_ONE_MAP)]
 
 
 def cases(signatures, full):

@@ -191,10 +191,27 @@ def test_tensors():
         warnings.simplefilter("error")
         got = diffattn.plain_attention(q, k, v)
     torch.testing.assert_close(got, torch.nn.functional.scaled_dot_product_attention(q, k, v), rtol=0, atol=1e-5)
+    # Gradients are in test_torch_training.py.
     wanted = k.clone().requires_grad_()
-    with pytest.raises(UsageError, match="^k: expected a tensor that requires no gradient, because gradients of one map are not computed yet"):
-        diffattn.plain_attention(q, wanted, v)
+    assert diffattn.plain_attention(q, wanted, v).requires_grad
     with torch.no_grad():
         assert same(diffattn.plain_attention(q, wanted, v).numpy(), got.numpy())
     with pytest.raises(UsageError, match="^q: expected a tensor outside of torch.func's transforms"):
         torch.vmap(lambda one: diffattn.plain_attention(one[None], k, v))(q)
+
+
+def test_the_operator_of_pytorch_without_a_second_map():
+    torch = pytest.importorskip("torch")
+    import diffattn.torch  # noqa: F401  registers it
+
+    q, k, v = (torch.from_numpy(a) for a in draw("f32"))
+    attention = torch.ops.diffattn.attention
+    got = attention(q, k, None, None, v, None, is_causal=True, norm="rms")
+    assert torch.equal(got, diffattn.plain_attention(q, k, v, is_causal=True, norm="rms"))
+    graph = torch.compile(lambda q, k, v: attention(q, k, None, None, v, None, is_causal=True, norm="rms"), backend="diffattn", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(graph(q, k, v), got, rtol=0, atol=1e-5)
+    with pytest.raises(UsageError, match="^k2: expected q2, k2 and lam, or none of them, but got q2, lam alone"):
+        attention(q, k, q, None, v, torch.tensor(0.5))
+    with pytest.raises(UsageError, match="^lam_activation: expected None without q2, k2 and lam, but got 'sigmoid'"):
+        attention(q, k, None, None, v, None, lam_activation="sigmoid")

@@ -110,6 +110,31 @@ def test_options(name):
             assert torch.equal(again, saved) if x.dtype == result.dtype else (again - saved).abs().max() <= 0.02 * again.abs().max()
 
 
+def plain_attention(q1, k1, q2, k2, v, lam, *, q_segments=None, kv_segments=None, **options):
+    """`diffattn.plain_attention` with the arguments of the operator."""
+    return diffattn.plain_attention(q1, k1, v, segment_ids=None if q_segments is None else (q_segments, kv_segments), **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("paged", "integral", "lambda")])
+def test_one_map(name, dtype):
+    """Gradients of one map are those of two whose lambda is 0, by both ways in, and the operator is as PyTorch wants it without its second map."""
+    given = tensors_of(OPTIONS[name], dtype)
+    one = {**given, "q2": None, "k2": None, "lam": None}
+    zero = {**given, "q2": given["q1"].detach(), "k2": given["k1"].detach(), "lam": torch.zeros(())}
+    zero.pop("target", None)
+    weights = draw(*call(attention, one).shape)
+    expected = gradients_of(training_reference.attention, zero, weights.double())
+    by_op, by_function = gradients_of(attention, one, weights), gradients_of(plain_attention, one, weights)
+    assert by_op.keys() == expected.keys()
+    for key, got in by_op.items():
+        assert torch.equal(got, by_function[key]) and got.dtype == given[key].dtype, key
+        error = (got.double() - expected[key].double()).abs().max() / expected[key].abs().max().clamp(min=1e-3)
+        assert error <= BOUNDS[dtype], (key, error.item())
+    tensors = tuple(one.pop(key) for key in NAMES[:6])
+    assert set(torch.library.opcheck(attention.default, tensors, one).values()) == {"SUCCESS"}
+
+
 def test_packed_sequences():
     """One may be empty, or have no keys; what all share has the sum of their gradients."""
     bounds_q, bounds_k = torch.tensor([0, 2, 2, 5, 9]), torch.tensor([0, 4, 6, 6, 11], dtype=torch.int32)

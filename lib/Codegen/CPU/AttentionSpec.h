@@ -71,6 +71,9 @@ struct AttentionSpec {
   EpilogueRules epilogue;
   /// Whether the softcap's derivatives are kept beside the scores.
   bool keepsSoftcapSlopes = false;
+  /// Whether the exponentials of all keys are kept of one map too, as long as
+  /// scratch has room: gradients read them once more.
+  bool keepsOneMap = false;
   /// Addresses and dynamic sizes in the context.
   int64_t slots = 0;
 

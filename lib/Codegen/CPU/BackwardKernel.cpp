@@ -208,7 +208,7 @@ void SliceBuilder::emitAgain(const PrefillItem &item, const KeyHeads &heads,
         if (spec.wantsValueProducts())
           phases.multiplyValues(item, s, valueHead, kvBlock, position);
         phases.addGradients(item, s, heads, kvBlock, position,
-                            {s.inverses[0], s.inverses[1]}, sums, suspect);
+                            phases.getMapValues(s.inverses), sums, suspect);
       });
 }
 
@@ -553,6 +553,7 @@ LogicalResult mlir::diffattn::callBackwardKernel(KernelCaller &caller,
   spec.attention.scores = getScoreRules(op);
   spec.attention.epilogue = getEpilogueRules(op);
   spec.attention.keepsSoftcapSlopes = spec.attention.scores.softcap.has_value();
+  spec.attention.keepsOneMap = true;
   spec.attention.target = b.target;
   spec.attention.prefill = schedule.getPhases();
   if (failed(builder.build(getBackwardOperands(op), spec)))

@@ -40,7 +40,7 @@ BackwardLayout mlir::diffattn::layOutBackward(ScratchParts &parts,
                                  {sizes.headDim, sizes.keys}, sizes.valueDim),
                    {}};
   auto takeRow = [&] { return parts.take(b.index(rows)); };
-  for (int map : {0, 1}) {
+  for (int map : spec.attention.maps()) {
     s.inverses[map] = takeRow();
     s.rowSums[map] = takeRow();
     s.queryRows[map] = parts.take(b.mul(sizes.paddedHeadDim, rows));

@@ -33,76 +33,97 @@ loadLanes(KernelBuilder &b, ValueRange bases, int64_t vectors) {
   return lanes;
 }
 
+/// The beginning of the names of kernels of `maps` maps.
+static StringRef prefixOf(int64_t maps) { return maps == 1 ? "one_map_" : ""; }
+
 LLVM::LLVMFuncOp mlir::diffattn::getRowSumsKernel(KernelBuilder &b,
                                                   ModuleOp module,
                                                   CpuPrefillAttr schedule,
-                                                  int64_t vectors,
+                                                  int64_t vectors, int64_t maps,
                                                   bool hidden) {
   const int64_t stride = schedule.getQBlockSize();
   std::string name =
-      b.kernelName("row_sums_" + Twine(vectors) + (hidden ? "_hidden" : "") +
-                   "_r" + Twine(stride));
+      b.kernelName(prefixOf(maps) + "row_sums_" + Twine(vectors) +
+                   (hidden ? "_hidden" : "") + "_r" + Twine(stride));
   Type p = b.pointer;
-  return b.getOrEmitFunction(
-      module, name, {p, p, p, p, p, b.i64, p, p}, [&](ValueRange args) {
-        SmallVector<Value> sums(2 * vectors, b.zero());
-        sums = b.loop(
-            b.index(0), args[5], 1, sums, [&](Value key, ValueRange carried) {
-              SmallVector<Value> next;
-              for (int64_t v = 0; v < vectors; ++v) {
-                Value at = b.add(b.mul(key, stride), v * b.lanes);
-                Value product = b.load(b.vector, args[2], at);
-                for (int map : {0, 1}) {
-                  Value e = b.load(b.vector, args[map], at);
-                  next.push_back(b.fma(e, unlessHidden(b, hidden, e, product),
-                                       carried[2 * v + map]));
-                }
-              }
-              return next;
-            });
-        for (int64_t v = 0; v < vectors; ++v)
-          for (int map : {0, 1}) {
-            Value lane = b.index(v * b.lanes);
-            Value factor = b.load(b.vector, args[3 + map], lane);
-            b.addTo(args[6 + map], lane, b.mulf(factor, sums[2 * v + map]));
-          }
-      });
+  SmallVector<Type> types(2 * maps + 1, p);
+  types.push_back(b.i64);
+  types.append(maps, p);
+  return b.getOrEmitFunction(module, name, types, [&](ValueRange args) {
+    ValueRange exponentials = args.take_front(maps),
+               factors = args.slice(maps + 1, maps),
+               sumsOf = args.take_back(maps);
+    Value products = args[maps], n = args[2 * maps + 1];
+    SmallVector<Value> sums(maps * vectors, b.zero());
+    sums = b.loop(b.index(0), n, 1, sums, [&](Value key, ValueRange carried) {
+      SmallVector<Value> next;
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value at = b.add(b.mul(key, stride), v * b.lanes);
+        Value product = b.load(b.vector, products, at);
+        for (auto [map, plane] : llvm::enumerate(exponentials)) {
+          Value e = b.load(b.vector, plane, at);
+          next.push_back(b.fma(e, unlessHidden(b, hidden, e, product),
+                               carried[maps * v + map]));
+        }
+      }
+      return next;
+    });
+    for (int64_t v = 0; v < vectors; ++v)
+      for (int64_t map = 0; map < maps; ++map) {
+        Value lane = b.index(v * b.lanes);
+        Value factor = b.load(b.vector, factors[map], lane);
+        b.addTo(sumsOf[map], lane, b.mulf(factor, sums[maps * v + map]));
+      }
+  });
 }
 
 LLVM::LLVMFuncOp mlir::diffattn::getScoreGradientsKernel(
     KernelBuilder &b, ModuleOp module, CpuPrefillAttr schedule, int64_t vectors,
-    bool hidden, bool capped) {
+    int64_t maps, bool hidden, bool capped) {
   const int64_t stride = schedule.getQBlockSize();
-  std::string name = b.kernelName(
-      "score_gradients_" + Twine(vectors) + (hidden ? "_hidden" : "") +
-      (capped ? "_capped" : "") + "_r" + Twine(stride));
+  std::string name =
+      b.kernelName(prefixOf(maps) + "score_gradients_" + Twine(vectors) +
+                   (hidden ? "_hidden" : "") + (capped ? "_capped" : "") +
+                   "_r" + Twine(stride));
   Type p = b.pointer;
-  return b.getOrEmitFunction(
-      module, name, {p, p, p, p, p, p, p, p, b.i64, p, p},
-      [&](ValueRange args) {
-        // For each vector: both factors, lambda, both sums.
-        SmallVector<SmallVector<Value>> lanes =
-            loadLanes(b, args.slice(3, 5), vectors);
-        b.loop(args[8], [&](Value key) {
-          for (int64_t v = 0; v < vectors; ++v) {
-            ArrayRef<Value> of = lanes[v];
-            Value at = b.add(b.mul(key, stride), v * b.lanes);
-            Value e1 = b.load(b.vector, args[0], at),
-                  e2 = b.load(b.vector, args[1], at),
-                  product = b.load(b.vector, args[2], at);
-            Value a1 = unlessHidden(b, hidden, e1, b.mulf(e1, of[0]));
-            Value a2 =
-                unlessHidden(b, hidden, e2, b.mulf(of[2], b.mulf(e2, of[1])));
-            Value d1 = b.mulf(a1, b.subf(product, of[3]));
-            Value d2 = b.mulf(a2, b.subf(of[4], product));
-            if (capped) {
-              d1 = b.mulf(d1, b.load(b.vector, args[9], at));
-              d2 = b.mulf(d2, b.load(b.vector, args[10], at));
-            }
-            b.store(b.subf(a1, a2), args[2], at);
-            b.store(unlessHidden(b, hidden, e1, d1), args[0], at);
-            b.store(unlessHidden(b, hidden, e2, d2), args[1], at);
-          }
-        });
-      });
+  // Exponentials, products; factors, lambda and sums of lanes; n; slopes.
+  const int64_t planes = maps + 1, laneParts = maps == 1 ? 2 : 5;
+  SmallVector<Type> types(planes + laneParts, p);
+  types.push_back(b.i64);
+  types.append(maps, p);
+  return b.getOrEmitFunction(module, name, types, [&](ValueRange args) {
+    ValueRange exponentials = args.take_front(maps),
+               slopes = args.take_back(maps);
+    Value products = args[maps], n = args[planes + laneParts];
+    SmallVector<SmallVector<Value>> lanes =
+        loadLanes(b, args.slice(planes, laneParts), vectors);
+    b.loop(n, [&](Value key) {
+      for (int64_t v = 0; v < vectors; ++v) {
+        ArrayRef<Value> of = lanes[v], factors = of.take_front(maps),
+                        sums = of.take_back(maps);
+        Value at = b.add(b.mul(key, stride), v * b.lanes);
+        SmallVector<Value> e;
+        for (Value plane : exponentials)
+          e.push_back(b.load(b.vector, plane, at));
+        Value product = b.load(b.vector, products, at);
+        SmallVector<Value> weights, gradients;
+        weights.push_back(
+            unlessHidden(b, hidden, e[0], b.mulf(e[0], factors[0])));
+        if (maps == 2)
+          weights.push_back(unlessHidden(
+              b, hidden, e[1], b.mulf(of[maps], b.mulf(e[1], factors[1]))));
+        gradients.push_back(b.mulf(weights[0], b.subf(product, sums[0])));
+        if (maps == 2)
+          gradients.push_back(b.mulf(weights[1], b.subf(sums[1], product)));
+        if (capped)
+          for (auto [gradient, slope] : llvm::zip_equal(gradients, slopes))
+            gradient = b.mulf(gradient, b.load(b.vector, slope, at));
+        b.store(maps == 2 ? b.subf(weights[0], weights[1]) : weights[0],
+                products, at);
+        for (int64_t map = 0; map < maps; ++map)
+          b.store(unlessHidden(b, hidden, e[map], gradients[map]),
+                  exponentials[map], at);
+      }
+    });
+  });
 }

@@ -7,8 +7,9 @@
 //
 // Steps between the products: planes are [key][lane], rows `q_block_size`
 // apart, and e1 and e2 the exponentials of both maps, which a factor for each
-// lane turns into weights. Where keys may be `hidden`, an exponential of 0 is
-// that of one, and gives 0 whatever it meets.
+// lane turns into weights. Of `maps`, 1 or 2, kernels of one lack the arguments
+// e2, factor2, lambda, sums2 and slopes2, and their a2 is 0. Where keys may be
+// `hidden`, an exponential of 0 is that of one, and gives 0 whatever it meets.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_BACKWARDMICROKERNELS_H
@@ -25,7 +26,7 @@ namespace mlir::diffattn {
 ///    sums1: ptr, sums2: ptr)
 LLVM::LLVMFuncOp getRowSumsKernel(KernelBuilder &b, ModuleOp module,
                                   CpuPrefillAttr schedule, int64_t vectors,
-                                  bool hidden);
+                                  int64_t maps, bool hidden);
 
 /// With a1 = factor1 * e1 and a2 = lambda * factor2 * e2, in place, for `n`
 /// keys: `products` becomes a1 - a2, e1 becomes a1 * (products - sums1), and e2
@@ -35,8 +36,8 @@ LLVM::LLVMFuncOp getRowSumsKernel(KernelBuilder &b, ModuleOp module,
 ///    lambda: ptr, sums1: ptr, sums2: ptr, n, slopes1: ptr, slopes2: ptr)
 LLVM::LLVMFuncOp getScoreGradientsKernel(KernelBuilder &b, ModuleOp module,
                                          CpuPrefillAttr schedule,
-                                         int64_t vectors, bool hidden,
-                                         bool capped);
+                                         int64_t vectors, int64_t maps,
+                                         bool hidden, bool capped);
 
 } // namespace mlir::diffattn
 

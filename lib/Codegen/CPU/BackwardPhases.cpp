@@ -30,7 +30,7 @@ SmallVector<Value> BackwardPhases::updateFactors(const PrefillItem &item,
                                                  const BackwardLayout &s,
                                                  Value number) {
   scoring.updateFactors(item, s, number, s.inverses);
-  return {s.factors[0], s.factors[1]};
+  return getMapValues(s.factors);
 }
 
 //===----------------------------------------------------------------------===//
@@ -59,19 +59,23 @@ void BackwardPhases::multiplyValues(const PrefillItem &item,
 void BackwardPhases::addRowSums(const PrefillItem &item,
                                 const BackwardLayout &s, const KvBlock &kvBlock,
                                 Value position, ArrayRef<Value> factors) {
-  Value planes[] = {scoring.getMapScores(s, 0, position).weights,
-                    scoring.getMapScores(s, 1, position).weights,
-                    getProducts(s, position), factors[0], factors[1]};
+  SmallVector<Value> planes;
+  for (int map : attention.maps())
+    planes.push_back(scoring.getMapScores(s, map, position).weights);
+  planes.push_back(getProducts(s, position));
+  llvm::append_range(planes, factors);
   byHidden(kvBlock, [&](bool hidden) {
     scoring.forVectors(item, [&](Value lane, int64_t width) {
       SmallVector<Value> arguments;
       for (Value plane : planes)
         arguments.push_back(b.at(plane, b.f32, lane));
       arguments.push_back(kvBlock.n);
-      for (Value sums : s.rowSums)
+      for (Value sums : getMapValues(s.rowSums))
         arguments.push_back(b.at(sums, b.f32, lane));
-      LLVM::CallOp::create(
-          b, getRowSumsKernel(b, module, schedule, width, hidden), arguments);
+      LLVM::CallOp::create(b,
+                           getRowSumsKernel(b, module, schedule, width,
+                                            attention.maps().size(), hidden),
+                           arguments);
     });
   });
 }
@@ -95,7 +99,7 @@ Value BackwardPhases::findSuspects(const PrefillItem &item,
   if (!mayHide())
     return {};
   Value found = hasNonFinite(s.rowGradients, item.rows, sizes.paddedValueDim);
-  for (Value rows : s.queryRows)
+  for (Value rows : getMapValues(s.queryRows))
     found = arith::OrIOp::create(
         b, found, hasNonFinite(rows, item.rows, sizes.paddedHeadDim));
   return found;
@@ -120,7 +124,7 @@ void BackwardPhases::addProducts(const PrefillItem &item,
   };
   addToKeys(getProducts(s, position), s.rowGradients, sizes.paddedValueDim,
             sizes.valueDim, attention.valueDim, sums.values);
-  for (int map : {0, 1}) {
+  for (int map : attention.maps()) {
     Value gradients = scoring.getMapScores(s, map, position).weights;
     addToKeys(gradients, s.queryRows[map], sizes.paddedHeadDim, sizes.headDim,
               attention.headDim, sums.keys[map]);
@@ -148,25 +152,35 @@ void BackwardPhases::addGradients(const PrefillItem &item,
                                   const KeyHeads &heads, const KvBlock &kvBlock,
                                   Value position, ArrayRef<Value> factors,
                                   const BlockSums &sums, Value suspect) {
-  const MapScores places[] = {scoring.getMapScores(s, 0, position),
-                              scoring.getMapScores(s, 1, position)};
-  const bool capped = static_cast<bool>(places[0].slopes);
+  const bool capped = attention.keepsSoftcapSlopes;
+  SmallVector<Value> planes, slopes;
+  for (int map : attention.maps()) {
+    const MapScores place = scoring.getMapScores(s, map, position);
+    planes.push_back(place.weights);
+    slopes.push_back(capped ? place.slopes : place.weights);
+  }
   Value products = getProducts(s, position);
   byHidden(kvBlock, [&](bool hidden) {
     scoring.forVectors(item, [&](Value lane, int64_t width) {
       auto at = [&](Value base) { return b.at(base, b.f32, lane); };
       SmallVector<Value> arguments;
-      for (Value base :
-           {places[0].weights, places[1].weights, products, factors[0],
-            factors[1], s.lambda, s.rowSums[0], s.rowSums[1]})
-        arguments.push_back(at(base));
+      for (Value plane : planes)
+        arguments.push_back(at(plane));
+      arguments.push_back(at(products));
+      for (Value factor : factors)
+        arguments.push_back(at(factor));
+      if (attention.hasSecondMap())
+        arguments.push_back(at(s.lambda));
+      for (Value sums : getMapValues(s.rowSums))
+        arguments.push_back(at(sums));
       arguments.push_back(kvBlock.n);
-      for (const MapScores &place : places)
-        arguments.push_back(at(capped ? place.slopes : place.weights));
-      LLVM::CallOp::create(
-          b,
-          getScoreGradientsKernel(b, module, schedule, width, hidden, capped),
-          arguments);
+      for (Value slope : slopes)
+        arguments.push_back(at(slope));
+      LLVM::CallOp::create(b,
+                           getScoreGradientsKernel(b, module, schedule, width,
+                                                   attention.maps().size(),
+                                                   hidden, capped),
+                           arguments);
     });
   });
   auto add = [&](bool careful) {
@@ -179,12 +193,12 @@ void BackwardPhases::addGradients(const PrefillItem &item,
     n = b.select(kvBlock.partial, n, none);
     suspect = b.both(suspect, kvBlock.partial);
   }
-  const SpecOperand *keys[] = {&attention.k1, &attention.k2};
-  for (int map : {0, 1})
+  for (int map : attention.maps())
     suspect = arith::OrIOp::create(
         b, suspect,
-        emitHasNonFinite(v, {*keys[map], heads.base[map], kvBlock.first, n},
-                         cutHead()));
+        emitHasNonFinite(
+            v, {attention.keysOf(map), heads.base[map], kvBlock.first, n},
+            cutHead()));
   b.ifElse(
       suspect, [&] { add(/*careful=*/true); }, [&] { add(/*careful=*/false); });
 }

@@ -73,6 +73,10 @@ public:
   Value findSuspects(const PrefillItem &item, const BackwardLayout &s);
   /// Sets `rows` rows of `stride` to 0.
   void clear(Value panel, Value rows, Value stride);
+  /// The values of the maps that there are.
+  SmallVector<Value> getMapValues(ArrayRef<Value> ofMaps) {
+    return SmallVector<Value>(ofMaps.take_front(attention.maps().size()));
+  }
 
   KernelBuilder &b;
   const BackwardSpec &spec;

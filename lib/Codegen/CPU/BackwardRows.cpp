@@ -14,7 +14,7 @@ using namespace mlir::diffattn;
 
 void BackwardPhases::finishSums(const PrefillItem &item,
                                 const BackwardLayout &s) {
-  for (int map : {0, 1})
+  for (int map : attention.maps())
     scoring.forEachVector(item, [&](Value lane) {
       PolynomialMath math = scoring.lanes();
       Value sum = b.load(b.vector, s.sums[map], lane);
@@ -30,24 +30,29 @@ void BackwardPhases::finishSums(const PrefillItem &item,
 Value BackwardPhases::finishOutputs(const PrefillItem &item,
                                     const BackwardLayout &s) {
   b.loop(item.rows, [&](Value row) {
-    Value inverses[2], outputs[2];
-    for (int map : {0, 1}) {
+    Value inverses[2], outputs[2], lambda;
+    for (int map : attention.maps()) {
       inverses[map] = b.splat(b.load(b.f32, s.inverses[map], row));
       outputs[map] = b.at(s.output[map], b.f32, b.mul(row, s.valuePanelStride));
     }
-    Value lambda = b.splat(b.load(b.f32, s.lambda, row));
-    // A row without keys has an output of 0, whatever its lambda is.
-    Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
-                                          inverses[1], b.zero());
-    lambda = b.select(isEmpty, b.zero(), lambda);
+    if (attention.hasSecondMap()) {
+      lambda = b.splat(b.load(b.f32, s.lambda, row));
+      // A row without keys has an output of 0, whatever its lambda is.
+      Value isEmpty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
+                                            inverses[1], b.zero());
+      lambda = b.select(isEmpty, b.zero(), lambda);
+    }
     Value x = b.at(s.laneGradients, b.f32, b.mul(row, sizes.paddedValueDim));
     b.loop(b.index(0), sizes.paddedValueDim, b.lanes, [&](Value c) {
       Value parts[2];
-      for (int map : {0, 1}) {
+      for (int map : attention.maps()) {
         parts[map] = b.mulf(b.load(b.vector, outputs[map], c), inverses[map]);
         b.store(parts[map], outputs[map], c);
       }
-      b.store(b.subf(parts[0], b.mulf(lambda, parts[1])), x, c);
+      Value difference = parts[0];
+      if (attention.hasSecondMap())
+        difference = b.subf(difference, b.mulf(lambda, parts[1]));
+      b.store(difference, x, c);
     });
   });
   return s.laneGradients;
@@ -73,7 +78,7 @@ void BackwardPhases::sumOutputs(const PrefillItem &item,
   b.loop(item.rows, [&](Value row) {
     Value gradients =
         b.at(s.rowGradients, b.f32, b.mul(row, sizes.paddedValueDim));
-    for (int map : {0, 1}) {
+    for (int map : attention.maps()) {
       Value output = b.at(s.output[map], b.f32, b.mul(row, s.valuePanelStride));
       Value sum = b.loop(b.index(0), sizes.paddedValueDim, b.lanes, b.zero(),
                          [&](Value c, ValueRange carried) {
@@ -139,9 +144,9 @@ void BackwardPhases::finishRow(const PrefillItem &item, const BackwardLayout &s,
   };
   // A row without keys passes nothing on, whatever its gradient is.
   Value sees;
-  for (Value inverses : s.inverses) {
+  for (int map : attention.maps()) {
     Value has = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
-                                      b.load(b.f32, inverses, row),
+                                      b.load(b.f32, s.inverses[map], row),
                                       emitConstant(b, b.f32, 0.0f));
     sees = sees ? arith::OrIOp::create(b, sees, has).getResult() : has;
   }
@@ -241,7 +246,7 @@ void BackwardPhases::packQueryRows(const PrefillItem &item,
   Value scale = b.splat(attention.scores.scale);
   const std::pair<const SpecOperand &, Value> queries[] = {
       {attention.q1, item.heads.signal}, {attention.q2, item.heads.noise}};
-  for (int map : {0, 1}) {
+  for (int map : attention.maps()) {
     if (!spec.keySums(map).present() && !mayHide())
       continue;
     auto &[operand, head] = queries[map];

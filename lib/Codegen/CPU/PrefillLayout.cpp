@@ -20,7 +20,7 @@ Value ScratchParts::take(Value count) {
 
 KeyPaths mlir::diffattn::getKeyPaths(const AttentionSpec &spec) {
   // Scores are kept to multiply the difference of two maps with V once.
-  if (!spec.hasSecondMap())
+  if (!spec.hasSecondMap() && !spec.keepsOneMap)
     return {/*shared=*/false, /*online=*/true};
   if (!spec.keys.isStatic())
     return {};
@@ -152,7 +152,7 @@ OutputParts mlir::diffattn::takeOutputParts(ScratchParts &parts,
   if (getKeyPaths(spec).online && spec.hasSecondMap())
     s.output[1] = parts.take(panel);
   // Weights of one map that are not packed are multiplied where scores lie.
-  if (spec.hasSecondMap() || spec.getAtom().pack > 1)
+  if (spec.hasSecondMap() || spec.keepsOneMap || spec.getAtom().pack > 1)
     s.probabilities = parts.take(
         b.index(schedule.getKvBlockSize() * schedule.getQBlockSize() +
                 getOverrun(spec)));

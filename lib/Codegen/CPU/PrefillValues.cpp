@@ -68,9 +68,16 @@ void PrefillValues::combineKvBlock(const PrefillItem &item,
   KvBlock kvBlock = scoring.getKvBlock(s, keys, number);
   scoring.updateFactors(item, s, number, s.sums);
   Value position = b.sub(kvBlock.first, keys.seen.low);
-  Value e1 = scoring.getMapScores(s, 0, position).weights;
-  Value e2 = scoring.getMapScores(s, 1, position).weights;
-  combine(item, s, {e1, e2, s.factors[0], s.factors[1]}, kvBlock.n);
+  Value e1 = scoring.getMapScores(s, 0, position).weights, e2 = e1,
+        factor2 = s.newMaxima;
+  if (spec.hasSecondMap()) {
+    e2 = scoring.getMapScores(s, 1, position).weights;
+    factor2 = s.factors[1];
+  } else {
+    scoring.forEachVector(
+        item, [&](Value lane) { b.store(b.zero(), factor2, lane); });
+  }
+  combine(item, s, {e1, e2, s.factors[0], factor2}, kvBlock.n);
   ValueBlock block = getValueBlock(item, s, head, kvBlock);
   multiply(item, s, block, {s.probabilities, s.output[0], {e1, e2}});
 }

@@ -137,7 +137,8 @@ LogicalResult SpecBuilder::build(const BackwardOperands &operands,
                                  BackwardSpec &spec) {
   if (failed(build(operands, spec.attention)))
     return failure();
-  spec.lambdaRank = operands.lambda.getType().getRank();
+  if (operands.lambda)
+    spec.lambdaRank = operands.lambda.getType().getRank();
   spec.sharesKeys = operands.k1.value == operands.k2.value;
   const std::pair<const OperandView &, SpecOperand &> bound[] = {
       {operands.dOut, spec.dOut},

@@ -64,8 +64,16 @@ public:
 
 private:
   bool hasSharedKeys() { return op.getK1() == op.getK2(); }
+  /// Map 1, and map 2 where there is one.
+  SmallVector<GradientMap *, 2> getMaps() {
+    if (op.hasSecondMap())
+      return {&map1, &map2};
+    return {&map1};
+  }
   bool needsDZ1() { return op.getDQ1() || op.getDK1() || op.getDBias(); }
   bool needsDZ2() {
+    if (!op.hasSecondMap())
+      return false;
     return op.getDQ2() || op.getDK2() || op.getDBias() ||
            (op.getDK1() && hasSharedKeys());
   }
@@ -130,7 +138,7 @@ private:
   /// [B,Hn,Tq,Tk], -inf where the query does not see the key; null where every
   /// query sees every key.
   Value seen;
-  /// A1 - L * A2 and the gradient of the maps' difference, [B,Hs,Tq,Tk].
+  /// A1 - L * A2, A1 of one map, and its gradient, [B,Hs,Tq,Tk].
   Value difference, dP;
   /// [B,Hs,Tq,dv]
   Value x, dX;
@@ -190,7 +198,8 @@ Value Backward::buildOverRows(ArrayRef<StructuredInput> read, bool columns,
                               Body body) {
   SmallVector<StructuredInput> all(read);
   all.push_back({map1.sum, {b, h, i}});
-  all.push_back({map2.sum, {b, Axis(h, perNoise), i}});
+  if (op.hasSecondMap())
+    all.push_back({map2.sum, {b, Axis(h, perNoise), i}});
   SmallVector<OpFoldResult> sizes = sb.sizes(map1.sum);
   SmallVector<Axis> axes = {b, h, i};
   if (columns) {
@@ -200,8 +209,9 @@ Value Backward::buildOverRows(ArrayRef<StructuredInput> read, bool columns,
   return sb.generic(
       all, sb.empty(sizes), axes, SmallVector<IteratorType>(axes.size(), par),
       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        return zeroWithoutKeys(ib, args[read.size()], args[read.size() + 1],
-                               body(ib, args));
+        const Value sum1 = args[read.size()],
+                    sum2 = op.hasSecondMap() ? args[read.size() + 1] : sum1;
+        return zeroWithoutKeys(ib, sum1, sum2, body(ib, args));
       });
 }
 
@@ -226,18 +236,20 @@ Value Backward::sumHeads(Value value, OpFoldResult heads, OpFoldResult group) {
 
 void Backward::buildMaps() {
   signal = countHeads(op.getQ1(), op.getQLayout());
-  noise = countHeads(op.getQ2(), op.getQLayout());
+  noise = op.hasSecondMap() ? countHeads(op.getQ2(), op.getQLayout()) : signal;
   perNoise = sb.ratio(signal, noise);
   perValue = sb.ratio(signal, countHeads(op.getV(), op.getVLayout()));
   map1.operands = {op.getQ1(), op.getK1(), signal,
                    sb.ratio(signal, countHeads(op.getK1(), op.getKLayout())),
                    perNoise};
   map1.seenGroup = perNoise;
-  map2.operands = {op.getQ2(), op.getK2(), noise,
-                   sb.ratio(noise, countHeads(op.getK2(), op.getKLayout())),
-                   getOne()};
   map2.seenGroup = getOne();
-  for (GradientMap *map : {&map1, &map2}) {
+  if (op.hasSecondMap())
+    map2.operands = {op.getQ2(), op.getK2(), noise,
+                     sb.ratio(noise, countHeads(op.getK2(), op.getKLayout())),
+                     getOne()};
+  const SmallVector<GradientMap *, 2> maps = getMaps();
+  for (GradientMap *map : maps) {
     SoftmaxMap softmax = buildSoftmax(sb, map->operands, inputs);
     map->sum = softmax.sum;
     map->weights =
@@ -247,12 +259,16 @@ void Backward::buildMaps() {
                      return normalized(ib, args[1], args[0]);
                    });
     // Both maps have the masks of the noise heads.
-    if (map == &map2 && !inputs.rules.masks.empty())
+    if (map == maps.back() && !inputs.rules.masks.empty())
       seen = buildSeen(sb, map->operands, inputs, softmax.scores);
   }
 }
 
 void Backward::buildDifference() {
+  if (!op.hasSecondMap()) {
+    difference = map1.weights;
+    return;
+  }
   difference = buildOverPairs(
       map1,
       {{map1.weights, {b, h, i, j}},
@@ -462,11 +478,13 @@ void Backward::buildDZ2() {
 
 void Backward::buildBias() {
   const SmallVector<Axis> all = {b, h, i, j};
-  Value ofNoise = buildOverPairs(
-      map2, {{sumHeads(map1.dZ, noise, perNoise), all}, {map2.dZ, all}},
-      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        return arith::AddFOp::create(ib, args[0], args[1]);
-      });
+  Value ofNoise = map1.dZ;
+  if (op.hasSecondMap())
+    ofNoise = buildOverPairs(
+        map2, {{sumHeads(map1.dZ, noise, perNoise), all}, {map2.dZ, all}},
+        [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+          return arith::AddFOp::create(ib, args[0], args[1]);
+        });
   // All places of an axis are one group where the bias has size 1, which it may
   // turn out to have.
   SmallVector<OpFoldResult> sizes = sb.sizes(op.getBias()), groups;

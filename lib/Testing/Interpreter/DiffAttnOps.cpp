@@ -292,10 +292,11 @@ static bool runAttentionBackward(Machine &m, const Inst &inst) {
     return false;
   const reference::View dOut =
       viewOf(arrayOf(m, details.dOut), details.oLayout);
-  // The scores of two maps, X, and the products of five gradients.
+  // The scores of each map and its two gradients, X, d_v and dP.
+  const int64_t maps = a.hasSecondMap() ? 2 : 1;
   const int64_t rows = a.q1.sizes[0] * a.q1.sizes[1] * a.q1.sizes[2];
-  const __int128 steps =
-      __int128(rows) * keysOf(a) * (6 * a.q1.sizes[3] + 3 * a.v.sizes[3]);
+  const __int128 steps = __int128(rows) * keysOf(a) *
+                         (3 * maps * a.q1.sizes[3] + 3 * a.v.sizes[3]);
   if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
                inst.op))
     return false;

@@ -38,16 +38,17 @@ public:
               AttentionGradients &gradients)
       : a(arguments), dOut(dOut), gradients(gradients), batch(a.q1.sizes[0]),
         hs(a.q1.sizes[1]), tq(a.q1.sizes[2]), d(a.q1.sizes[3]),
-        hn(a.q2.sizes[1]), tk(a.k1.sizes[2]), dv(a.v.sizes[3]), visible(tk),
+        hn(a.noiseHeads()), tk(a.k1.sizes[2]), dv(a.v.sizes[3]), visible(tk),
         bias(tk) {}
 
   /// Query `i` of the signal heads that noise head `group` serves.
   void run(int64_t b, int64_t group, int64_t i);
 
 private:
-  /// X of a row before the norm.
-  Row difference(int64_t b, int64_t s, double lambda, const MapRow &map1,
-                 const MapRow &map2) const;
+  /// A row of the difference of the maps; of map 1 where it is the only one.
+  Row difference(double lambda, const MapRow &map1, const MapRow &map2) const;
+  /// X of a row before the norm, of its `weights`.
+  Row output(int64_t b, int64_t s, const Row &weights) const;
   /// dX of a row; adds to d_norm_weight and d_gate.
   Row headEnd(int64_t b, int64_t s, int64_t i, const Row &x);
   /// Adds dS of a map to the gradients of its queries and keys, and of a bias.
@@ -72,8 +73,20 @@ static void add(Gradient &gradient, int64_t index, double value,
   gradient.magnitudes[index] += std::fabs(magnitude);
 }
 
-Row RowBackward::difference(int64_t b, int64_t s, double lambda,
-                            const MapRow &map1, const MapRow &map2) const {
+Row RowBackward::difference(double lambda, const MapRow &map1,
+                            const MapRow &map2) const {
+  Row weights(tk);
+  for (int64_t j = 0; j < tk; ++j) {
+    if (!visible[j])
+      continue;
+    weights.add(j, map1.weights[j], map1.weights[j]);
+    if (a.hasSecondMap())
+      weights.add(j, -lambda * map2.weights[j], lambda * map2.weights[j]);
+  }
+  return weights;
+}
+
+Row RowBackward::output(int64_t b, int64_t s, const Row &weights) const {
   Row x(dv);
   std::vector<double> values;
   for (int64_t j = 0; j < tk; ++j) {
@@ -81,9 +94,8 @@ Row RowBackward::difference(int64_t b, int64_t s, double lambda,
       continue;
     readRow(a.v, b, s / (hs / a.v.sizes[1]), j, values);
     for (int64_t c = 0; c < dv; ++c)
-      x.add(c, (map1.weights[j] - lambda * map2.weights[j]) * values[c],
-            (map1.weights[j] + std::fabs(lambda) * map2.weights[j]) *
-                values[c]);
+      x.add(c, weights.values[j] * values[c],
+            weights.magnitudes[j] * values[c]);
   }
   return x;
 }
@@ -199,17 +211,21 @@ void RowBackward::run(int64_t b, int64_t group, int64_t i) {
   }
   if (!seesAny)
     return;
-  const int64_t perNoise = hs / hn, keyHead2 = group / (hn / a.k2.sizes[1]);
-  const MapRow map2 =
-      mapRow(a, a.q2, a.k2, b, group, keyHead2, i, visible, bias);
+  const bool hasSecond = a.hasSecondMap();
+  const int64_t perNoise = hs / hn,
+                keyHead2 = hasSecond ? group / (hn / a.k2.sizes[1]) : 0;
+  MapRow map2;
+  if (hasSecond)
+    map2 = mapRow(a, a.q2, a.k2, b, group, keyHead2, i, visible, bias);
   Row dZ2(tk);
   std::vector<double> values;
   for (int64_t s = group * perNoise; s < (group + 1) * perNoise; ++s) {
     const int64_t keyHead1 = s / (hs / a.k1.sizes[1]),
                   valueHead = s / (hs / a.v.sizes[1]);
     const MapRow map1 = mapRow(a, a.q1, a.k1, b, s, keyHead1, i, visible, bias);
-    const double lambda = lambdaAt(a, b, s, group, i);
-    const Row dX = headEnd(b, s, i, difference(b, s, lambda, map1, map2));
+    const double lambda = hasSecond ? lambdaAt(a, b, s, group, i) : 0.0;
+    const Row weights = difference(lambda, map1, map2);
+    const Row dX = headEnd(b, s, i, output(b, s, weights));
     Row dP(tk), dZ1(tk);
     Dot d1, d2;
     for (int64_t j = 0; j < tk; ++j) {
@@ -219,13 +235,13 @@ void RowBackward::run(int64_t b, int64_t group, int64_t i) {
       const int64_t row = ((b * a.v.sizes[1] + valueHead) * tk + j) * dv;
       for (int64_t c = 0; c < dv; ++c) {
         dP.add(j, dX.values[c] * values[c], dX.magnitudes[c] * values[c]);
-        add(gradients.v, row + c,
-            (map1.weights[j] - lambda * map2.weights[j]) * dX.values[c],
-            (map1.weights[j] + std::fabs(lambda) * map2.weights[j]) *
-                dX.magnitudes[c]);
+        add(gradients.v, row + c, weights.values[j] * dX.values[c],
+            weights.magnitudes[j] * dX.magnitudes[c]);
       }
       d1.value += map1.weights[j] * dP.values[j];
       d1.magnitude += map1.weights[j] * dP.magnitudes[j];
+      if (!hasSecond)
+        continue;
       d2.value += map2.weights[j] * dP.values[j];
       d2.magnitude += map2.weights[j] * dP.magnitudes[j];
     }
@@ -234,18 +250,25 @@ void RowBackward::run(int64_t b, int64_t group, int64_t i) {
         continue;
       dZ1.add(j, map1.weights[j] * (dP.values[j] - d1.value),
               map1.weights[j] * (dP.magnitudes[j] + d1.magnitude));
+      if (!hasSecond)
+        continue;
       dZ2.add(j, -map2.weights[j] * lambda * (dP.values[j] - d2.value),
               map2.weights[j] * lambda * (dP.magnitudes[j] + d2.magnitude));
     }
-    addLambda(b, s, group, i, lambda, d2);
+    if (hasSecond)
+      addLambda(b, s, group, i, lambda, d2);
     addScores(dZ1, map1, a.q1, a.k1, gradients.q1, gradients.k1, b, s, keyHead1,
               group, i);
   }
-  addScores(dZ2, map2, a.q2, a.k2, gradients.q2, gradients.k2, b, group,
-            keyHead2, group, i);
+  if (hasSecond)
+    addScores(dZ2, map2, a.q2, a.k2, gradients.q2, gradients.k2, b, group,
+              keyHead2, group, i);
 }
 
+/// Without elements where `like` is absent.
 static Gradient zeros(const View &like) {
+  if (!like)
+    return {};
   int64_t count = 1;
   for (int64_t size : like.sizes)
     count *= size;
@@ -282,12 +305,14 @@ static void addSequences(const AttentionArguments &a, const View &dOut,
     const AttentionGradients part =
         attentionBackward(one.arguments, one.queries.of(dOut, 2));
     addRows(gradients.q1, a.q1, 2, one.queries, part.q1);
-    addRows(gradients.q2, a.q2, 2, one.queries, part.q2);
     addRows(gradients.k1, a.k1, 2, one.keys, part.k1);
-    addRows(gradients.k2, a.k2, 2, one.keys, part.k2);
     addRows(gradients.v, a.v, 2, one.keys, part.v);
-    addRows(gradients.lambda, a.lambda.rank() == 3 ? a.lambda : View(), 1,
-            one.queries, part.lambda);
+    if (a.hasSecondMap()) {
+      addRows(gradients.q2, a.q2, 2, one.queries, part.q2);
+      addRows(gradients.k2, a.k2, 2, one.keys, part.k2);
+      addRows(gradients.lambda, a.lambda.rank() == 3 ? a.lambda : View(), 1,
+              one.queries, part.lambda);
+    }
     if (a.normWeight)
       addRows(gradients.normWeight, View(), 1, one.queries, part.normWeight);
     if (a.gate)
@@ -305,10 +330,8 @@ mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
   gradients.k2 = zeros(a.k2);
   gradients.v = zeros(a.v);
   gradients.lambda = zeros(a.lambda);
-  if (a.normWeight)
-    gradients.normWeight = zeros(a.normWeight);
-  if (a.gate)
-    gradients.gate = zeros(a.gate);
+  gradients.normWeight = zeros(a.normWeight);
+  gradients.gate = zeros(a.gate);
   if (a.bias && a.bias.element != Element::Bool)
     gradients.bias = zeros(a.bias);
   if (isPacked(a)) {
@@ -317,7 +340,7 @@ mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
   }
   RowBackward rows(a, dOut, gradients);
   for (int64_t b = 0; b < a.q1.sizes[0]; ++b)
-    for (int64_t group = 0; group < a.q2.sizes[1]; ++group)
+    for (int64_t group = 0; group < a.noiseHeads(); ++group)
       for (int64_t i = 0; i < a.q1.sizes[2]; ++i)
         rows.run(b, group, i);
   return gradients;

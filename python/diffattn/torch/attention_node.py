@@ -16,16 +16,17 @@ from ..attention_module import builtin_options, fixed_axes, options_of
 from ..attention_operands import OPTIONAL, POSITIONS, TABLES
 from ..attention_plan import check_arguments
 from ..errors import CompileError, InputError
+from .gradient import has_second_map
 from .op import add_operator
 from .tensors import CODE_OF
 
-#: `spec` is JSON: the options as text of MLIR, among them the names of the operands, and the known sizes of the operands and of the
-#: result (null: any).
+#: `spec` is JSON: the options as text of MLIR, among them the names of the operands, the known sizes of the operands and of the result
+#: (null: any), and which operand is v.
 SCHEMA = "_attention(str spec, Tensor[] operands) -> Tensor"
 
 
 def _fake(spec, operands):
-    q1, v = operands[0], operands[4]
+    q1, v = operands[0], operands[json.loads(spec)["v"]]
     return q1.new_empty((*q1.shape[:3], v.shape[3]))
 
 
@@ -39,6 +40,7 @@ def attention(exported: bool):
 
     def decompose(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, softcap=None, lam_activation=None, norm=None,
                   norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0, integral=False, target=None, **optional):
+        has_second_map(q2, k2, lam, lam_activation=lam_activation, integral=integral)
         if target is not None:
             raise CompileError(f"target: expected None in a graph that is compiled, whose own target it has, but got {target!r}")
         others = {operand.name: optional.get(operand.argument) for operand in OPTIONAL}
@@ -54,14 +56,14 @@ def attention(exported: bool):
             batch = others["cu_seqlens_q"].shape[0] - 1
         for name in POSITIONS:
             others[name] = _positions(name, others[name], batch)
-        given = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lambda": _lambda(lam), **others}
+        given = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lambda": None if lam is None else _lambda(lam), **others}
         given = {name: tensor for name, tensor in given.items() if tensor is not None}
         _check(given, options)
         while "bias" in given and given["bias"].dim() < 4:
             given["bias"] = given["bias"].unsqueeze(0)
         sizes = {name: _known(name, tensor, exported, tables) for name, tensor in given.items()}
         spec = {"options": builtin_options(sizes["q1"][3], options, tuple(given)), "sizes": list(sizes.values()),
-                "result": [*sizes["q1"][:3], sizes["v"][3]]}
+                "result": [*sizes["q1"][:3], sizes["v"][3]], "v": list(given).index("v")}
         return torch.ops.diffattn._attention(json.dumps(spec), list(given.values()))
 
     return decompose

@@ -15,7 +15,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import checks
-from .._attention import attention, attention_backward, split_segments
+from .._attention import attention, attention_backward, plain_attention, split_segments
 from ..arrays import as_array
 from ..attention_operands import DIFFERENTIABLE, OPERAND, OPTIONAL, REQUIRED, WITHOUT_GRADIENTS
 from ..errors import InputError, UsageError
@@ -33,8 +33,8 @@ _VIEWS = frozenset(f"{name}Backward0" for name in (
 
 
 class _Attention(torch.autograd.Function):
-    """A forward call that is recorded, with its result and x, or None: `names` are those of `tensors`, `others` all other arguments. Without
-    k2 it is k1."""
+    """A forward call that is recorded, with its result and x, or None: `names` are those of `tensors`, `others` all other arguments. Where
+    neither has k2 it is k1."""
 
     @staticmethod
     def forward(forward, backward, names, others, *tensors):
@@ -183,8 +183,9 @@ def _origin(tensor: torch.Tensor) -> tuple:
 def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, x=None, q_segments=None, kv_segments=None, target=None, threads=None,
                       **options) -> list[torch.Tensor]:
     """The gradients that `output_mask` asks for, in the order of GRADIENTS, each of its argument's shape, type and, where that is dense,
-    strides. k2: None for k1, whose gradient then is that of both. x: what the forward call saved."""
+    strides. k2: None beside q2 for k1, whose gradient then is that of both. x: what the forward call saved."""
     operands = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
+    has_second_map(q2, q2 if k2 is None else k2, lam, **options)
     check_differentiable({**operands, **options, "d_out": d_out, "x": x, "target": target})
     wanted = wanted_of(output_mask, {**operands, **options})
     results = {name: torch.empty_like(tensor) for name, tensor in wanted.items()}
@@ -214,7 +215,7 @@ def wanted_of(output_mask: Sequence[bool], given: dict[str, Any]) -> dict[str, t
 
 
 def attention_with_gradient(*operands, out=None, stream=None, x=None, threads=None, segment_ids=None, window=None, target="cpu", **options) -> torch.Tensor:
-    """`diffattn.attention` where an argument requires a gradient."""
+    """`diffattn.attention`, or, where q2, k2 and lam are None, `plain_attention`, where an argument requires a gradient."""
     for name, value in (("out", out), ("stream", stream), ("x", x)):
         if value is not None:
             raise UsageError(f"{name}: expected none in a call that needs gradients; call under torch.no_grad()")
@@ -233,7 +234,26 @@ def compute_attention(q1, k1, q2, k2, v, lam, *, saves: bool, q_segments=None, k
         target = "cpu" if q1.device.type == "cpu" else f"cuda@{q1.device.index or 0}"
     segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
     x = q1.new_empty((*q1.shape[:3], v.shape[3]), dtype=torch.float32) if saves else None
-    return attention(q1, k1, q2, k2, v, lam, segment_ids=segment_ids, target=target, x=x, **options), x
+    options.update(segment_ids=segment_ids, target=target, x=x)
+    if not has_second_map(q2, k2, lam, **options):
+        return plain_attention(q1, k1, v, **{name: value for name, value in options.items() if name not in _OF_TWO_MAPS}), x
+    return attention(q1, k1, q2, k2, v, lam, **options), x
+
+
+#: Options that `plain_attention` does not have, and what they are without a second map.
+_OF_TWO_MAPS = {"lam_activation": None, "integral": False}
+
+
+def has_second_map(q2, k2, lam, **options) -> bool:
+    """Whether these three operands are given. Raises UsageError if one is without another, or an option is without them."""
+    given = {"q2": q2, "k2": k2, "lam": lam}
+    absent = [name for name, operand in given.items() if operand is None]
+    if len(absent) in (1, 2):
+        raise UsageError(f"{absent[0]}: expected q2, k2 and lam, or none of them, but got {', '.join(n for n in given if n not in absent)} alone")
+    for name, default in _OF_TWO_MAPS.items():
+        if absent and options.get(name, default) != default:
+            raise UsageError(f"{name}: expected {default} without q2, k2 and lam, but got {options[name]!r}")
+    return not absent
 
 
 def _kept(name: str, value):

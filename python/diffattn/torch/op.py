@@ -4,13 +4,14 @@ It has the names and meanings of `diffattn.attention` where operators can; what 
 
 - `lam` is a tensor, and so are kv_len and q_offset;
 - segment_ids are two arguments, q_segments and kv_segments;
+- q2, k2 and lam may be None, all three: that is `diffattn.plain_attention` of q1, k1 and v;
 - `target` is None for the tensors' device: "cpu", or "cuda" on the current stream. There is no `out`, no `stream` and no `threads`.
 
 `attention_and_x` is `attention` with norm or gate, and gives the output before these too, in float32: what a call saves that is recorded
 for autograd.
 
-`attention_backward` has the operands and options of `attention` behind the gradient of its result, but k2 is None where it is k1; and
-x, what `attention_and_x` gave, or None; and `output_mask`, which says for q1, k1, q2, k2, v, lam, attn_mask, norm_weight and gate whether
+`attention_backward` has the operands and options of `attention` behind the gradient of its result, but beside q2 k2 is None where it is
+k1; and x, what `attention_and_x` gave, or None; and `output_mask`, which says for q1, k1, q2, k2, v, lam, attn_mask, norm_weight and gate whether
 the gradient is wanted. It returns those.
 
 Raises what `diffattn.attention` raises.
@@ -38,10 +39,10 @@ OLDEST = (2, 10)
 _OPTIONS = """float? scale=None, bool is_causal=False, SymInt[]? window=None, float? softcap=None, str? lam_activation=None,
 str? norm=None, float norm_eps=1e-05, str norm_eps_mode="inside", float out_scale=1.0, OPTIONAL, bool integral=False, str? target=None"""
 _OPTIONS = _OPTIONS.replace("OPTIONAL", ", ".join(f"Tensor? {operand.argument}=None" for operand in OPTIONAL))
-_ARGUMENTS = f"(Tensor q1, Tensor k1, Tensor q2, Tensor k2, Tensor v, Tensor lam, *, {_OPTIONS})"
+_ARGUMENTS = f"(Tensor q1, Tensor k1, Tensor? q2, Tensor? k2, Tensor v, Tensor? lam, *, {_OPTIONS})"
 SCHEMA = f"attention{_ARGUMENTS} -> Tensor"
 SAVING_SCHEMA = f"attention_and_x{_ARGUMENTS} -> (Tensor, Tensor)"
-BACKWARD_SCHEMA = f"""attention_backward(Tensor d_out, Tensor q1, Tensor k1, Tensor q2, Tensor? k2, Tensor v, Tensor lam, *, bool[] output_mask,
+BACKWARD_SCHEMA = f"""attention_backward(Tensor d_out, Tensor q1, Tensor k1, Tensor? q2, Tensor? k2, Tensor v, Tensor? lam, *, bool[] output_mask,
 Tensor? x=None, {_OPTIONS}) -> Tensor[]"""
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -55,6 +56,7 @@ def _run(*operands, window=None, saves=False, **options):
 
 def _fake(q1, k1, q2, k2, v, lam, **options):
     """The result of `_run` without its values. Sizes may be symbols, so they are checked by calls alone."""
+    gradient.has_second_map(q2, k2, lam, **options)
     _check_fakes(dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v), dict(lam=lam, **options))
     return q1.new_empty((*q1.shape[:3], v.shape[3]))
 
@@ -67,10 +69,10 @@ def _fake_saving(*operands, **options):
 def _fake_backward(d_out, q1, k1, q2, k2, v, lam, *, output_mask, **options):
     """The same of `compute_gradients`."""
     operands = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
+    gradient.has_second_map(q2, q2 if k2 is None else k2, lam, **options)
     gradient.check_differentiable({**operands, **options, "d_out": d_out})
     wanted = gradient.wanted_of(output_mask, {**operands, **options})
-    maps = {name: tensor for name, tensor in operands.items() if name != "lam" and tensor is not None}
-    _check_fakes(maps, dict(d_out=d_out, lam=lam, **options))
+    _check_fakes({name: tensor for name, tensor in operands.items() if name != "lam"}, dict(d_out=d_out, lam=lam, **options))
     if d_out.dim() != 4:
         raise InputError(f"d_out: expected rank 4, [batch, heads, length, width], but got shape {list(d_out.shape)}")
     if d_out.dtype not in (q1.dtype, torch.float32):
@@ -80,6 +82,7 @@ def _fake_backward(d_out, q1, k1, q2, k2, v, lam, *, output_mask, **options):
 
 
 def _check_fakes(maps, others) -> None:
+    maps = {name: tensor for name, tensor in maps.items() if tensor is not None}
     q1 = maps["q1"]
     for name, tensor in maps.items():
         if tensor.dim() != 4:

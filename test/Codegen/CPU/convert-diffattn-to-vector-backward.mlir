@@ -45,18 +45,39 @@ func.func @slices(%q: !q, %w: memref<16xf32>, %l: memref<f32>, %d: !q, %dw: memr
   return
 }
 
+// One map, whose exponentials are kept as those of two are.
+
+// CHECK:       llvm.func private @diffattn_attention_backward_1_slice(
+// CHECK:         call @diffattn_scores_4x2_u2_r16_8_avx2(
+// CHECK-NOT:     call @diffattn_scores
+// CHECK:         call @diffattn_product_4x1_u2_r16_8_avx2(
+// CHECK:         call @diffattn_scores_4x2_u2_r16_raw_8_avx2(
+// CHECK:         call @diffattn_one_map_row_sums_2_r16_8_avx2(
+// CHECK-NOT:     call @diffattn_scores
+// CHECK:         call @diffattn_one_map_score_gradients_2_r16_8_avx2(
+// CHECK-COUNT-2: call @diffattn_lane_product_4x1_u2_r16_8_avx2(
+// CHECK:         call @diffattn_product_4x1_u2_r16_8_avx2(
+// CHECK-NOT:     call @diffattn_lane_product
+// CHECK:       llvm.func private @diffattn_attention_backward_1_store(
+func.func @one_map(%q: !q, %w: memref<16xf32>, %d: !q, %dw: memref<16xf32>) {
+  diffattn.attention_backward ins(%q, %q, %q : !q, !q, !q) d_out(%q : !q) norm_weight(%w : memref<16xf32>)
+    outs(d_q1(%d : !q) d_k1(%d : !q) d_v(%d : !q) d_norm_weight(%dw : memref<16xf32>))
+    {scale = 0.25 : f32, norm = #diffattn.norm<rms>, schedules = [#small]}
+  return
+}
+
 // One slice, or enough groups: a work item stores gradients itself. Only what is wanted is computed.
 
 // FEW:       func.func @groups(
-// FEW:         llvm.mlir.addressof @diffattn_attention_backward_1 : !llvm.ptr
+// FEW:         llvm.mlir.addressof @diffattn_attention_backward_2 : !llvm.ptr
 // FEW-NOT:     llvm.mlir.addressof
-// FEW:       llvm.func private @diffattn_attention_backward_1_slice(
+// FEW:       llvm.func private @diffattn_attention_backward_2_slice(
 // FEW-NOT:     call @diffattn_{{row_sums|product}}
 // FEW:         call @diffattn_score_gradients_2_r16_8_avx2(
 // FEW-NOT:     call @diffattn_{{row_sums|product}}
 // FEW:         call @diffattn_lane_product_4x1_u2_r16_8_avx2(
 // FEW-NOT:     call @diffattn_{{row_sums|product|lane_product}}
-// FEW:       llvm.func private @diffattn_attention_backward_1_store(
+// FEW:       llvm.func private @diffattn_attention_backward_2_store(
 func.func @groups(%q: memref<8x2x64x16xf32>, %l: memref<f32>, %d: memref<8x2x64x16xf32>) {
   diffattn.attention_backward ins(%q, %q, %q, %q, %q : memref<8x2x64x16xf32>, memref<8x2x64x16xf32>, memref<8x2x64x16xf32>,
     memref<8x2x64x16xf32>, memref<8x2x64x16xf32>) d_out(%q : memref<8x2x64x16xf32>) lambda(%l : memref<f32>)
