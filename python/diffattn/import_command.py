@@ -85,9 +85,9 @@ def read(path: str, format_: str | None, sizes: dict[str, int]) -> Imported:
 
         return read_onnx(path)
     if kind == "pt2":
-        from .torch import requirements
+        from .torch import options
 
-        requirements.require()
+        options.require()
         from .torch.saved import read as read_saved
 
         return read_saved(path)

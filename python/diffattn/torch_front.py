@@ -30,7 +30,7 @@ def compile(module: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None
     Raises CompileError for a module that cannot be exported, or with `whole` not be lowered, with the ATen op and its line, and
     LibraryError if torch-mlir is missing. Calls raise InputError for arguments of another structure, type or size, and RunError for indices that are outside.
     """
-    from .torch.requirements import require
+    from .torch.options import require
 
     require()
     from .torch.export import compile_module

@@ -87,7 +87,7 @@ def test_a_freed_weight_whose_address_is_used_again(programs):
             same(compiled(layer, x), run_layer(layer, x))
             del layer
             gc.collect()
-            assert programs[0].num_weight_sets == 0
+            assert programs[0].weight_sets.count == 0
     assert len(programs) == 1 and len(addresses) < 8
 
 

@@ -13,7 +13,7 @@ from torch import nn
 import diffattn
 from diffattn import errors
 from diffattn.runtime import Executable
-from diffattn.torch import refusals, requirements
+from diffattn.torch import options, refusals
 
 pytestmark = pytest.mark.oracle
 
@@ -184,10 +184,10 @@ def test_diffattn_does_not_import_torch():
 def test_packages_that_are_missing(missing, version, message, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.setattr(sys, "version_info", version)
-    requirements.require.cache_clear()
+    options.require.cache_clear()
     with pytest.raises(errors.LibraryError, match=message.removeprefix("LibraryError: ")):
         diffattn.compile(nn.ReLU(), (torch.rand(3),))
-    requirements.require.cache_clear()
+    options.require.cache_clear()
 
 
 def test_torch_that_is_missing():
@@ -196,14 +196,14 @@ def test_torch_that_is_missing():
 
 
 def test_versions_that_were_not_tried(monkeypatch):
-    monkeypatch.setitem(requirements.TRIED, "torch-mlir", ("20990101",))
-    requirements.require.cache_clear()
+    monkeypatch.setitem(options.TRIED, "torch-mlir", ("20990101",))
+    options.require.cache_clear()
     with pytest.warns(RuntimeWarning, match=r"diffattn was tried with torch 2\.13 or 2\.15, torch-mlir 20990101, but this is torch-mlir \d+"):
-        requirements.require()
-    requirements.require()  # said once
+        options.require()
+    options.require()  # said once
     monkeypatch.undo()
-    requirements.require.cache_clear()
-    requirements.require()
+    options.require.cache_clear()
+    options.require()
 
 
 @pytest.mark.parametrize("sizes", [(7,), (3, 5), (2, 3, 11)])

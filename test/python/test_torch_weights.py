@@ -112,11 +112,11 @@ def test_two_hundred_weights():
         for number in (0, 1, 99, 198, 199):
             module.weights[number].add_(1)
             torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-4)
-        assert compiled._program.num_weight_sets == 1
+        assert compiled._program.weight_sets.count == 1
         module.weights[7] = nn.Parameter(torch.zeros(5))
         gc.collect()
         torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-4)
-    assert compiled._program.num_weight_sets == 1
+    assert compiled._program.weight_sets.count == 1
 
 
 IN_PLACE = {

@@ -17,6 +17,7 @@ from ..attention_operands import OPTIONAL, POSITIONS, TABLES
 from ..attention_plan import check_arguments
 from ..errors import CompileError, InputError
 from .gradient import has_second_map
+from .graph import hint
 from .op import add_operator
 from .tensors import CODE_OF
 
@@ -81,8 +82,8 @@ def _positions(name: str, value, batch):
         return None
     if value.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         raise InputError(f"{name}: expected integers, but got {value.dtype}")
-    size = [_hint(n) for n in value.shape]
-    if size and size != [_hint(batch)]:
+    size = [hint(n) for n in value.shape]
+    if size and size != [hint(batch)]:
         raise InputError(f"{name}: expected a number or shape [{batch}], but got {list(value.shape)}")
     value = value.to(torch.int64)
     return value if size else value.expand([batch])
@@ -92,17 +93,13 @@ def _check(given, options) -> None:
     """As a call checks its arguments, for the sizes that the graph was traced with."""
     types = {}
     for name, tensor in given.items():
-        sizes = tuple(_hint(size) for size in tensor.shape)
+        sizes = tuple(hint(size) for size in tensor.shape)
         if None in sizes:
             return  # sizes that data decides: compiled code checks them
         if tensor.dtype not in CODE_OF:
             raise InputError(f"{name}: expected elements of {', '.join(map(str, CODE_OF))}, but got {tensor.dtype}")
         types[name] = ArrayType((DTYPES[CODE_OF[tensor.dtype]], sizes, (1,) * len(sizes), IN_ELEMENTS))
     check_arguments(types, options, "kv_len" in given)
-
-
-def _hint(size) -> int | None:
-    return size if isinstance(size, int) else size.node.hint
 
 
 def _known(name: str, tensor, exported: bool, tables) -> list[int | None]:

@@ -8,12 +8,12 @@ from torch._functorch._aot_autograd.schemas import OutputType
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from ..errors import CompileError, DiffAttnError, IRError
+from . import tensors
 from .decompositions import kept_whole, table
 from .flex import spell_flex
-from .options import Options, warn_of_fallback
+from .options import Options, require, warn_of_fallback
 from .partition import compile_graph
 from .graph_reports import record
-from .requirements import require
 from .source import plain
 
 
@@ -68,20 +68,13 @@ def _compile(module, example_inputs, options: Options):
 def _without_inference_mode(module: torch.fx.GraphModule) -> None:
     """What a function does under torch.inference_mode() it does without gradients: AOTAutograd fails at views, in that mode, of tensors
     that were made outside of it."""
-    graph, switches, modes = module.graph, (_enter_inference_mode, _exit_inference_mode), [torch.is_grad_enabled()]
-    for node in list(graph.nodes):
+    modes = [torch.is_grad_enabled()]
+    for node in module.graph.nodes:
         if node.target is torch._C._set_grad_enabled:
             modes[-1] = node.args[0]
-        elif node.target is _enter_inference_mode:
-            modes.append(not node.args[0])
-        elif node.target is _exit_inference_mode:
-            modes.pop()
-        if node.target in switches:
-            with graph.inserting_before(node):
-                graph.call_function(torch._C._set_grad_enabled, (modes[-1],))
-    for node in reversed(list(graph.nodes)):  # what leaves a mode names the node that entered it
-        if node.target in switches:
-            graph.erase_node(node)
+        elif node.target in (_enter_inference_mode, _exit_inference_mode):
+            modes = [*modes, not node.args[0]] if node.target is _enter_inference_mode else modes[:-1]
+            node.target, node.args = torch._C._set_grad_enabled, (modes[-1],)
     module.recompile()
 
 
@@ -99,12 +92,8 @@ def _views(metadata) -> dict[int, int]:
 def _refuse_inputs(example_inputs) -> None:
     """Of tensors whose memory does not hold what they show, or is elsewhere."""
     for number, value in enumerate(example_inputs):
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            raise CompileError(f"input {number} of the graph: expected a tensor in memory of the host, but got one on {value.device}; "
-                               "copy it there, with cpu(), and move the module too")
-        if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
-            raise CompileError(f"input {number} of the graph: expected a tensor whose memory holds its values, but got a lazy view; call "
-                               "resolve_neg() or resolve_conj() first")
+        if isinstance(value, torch.Tensor):
+            tensors.check_memory(f"input {number} of the graph", value, value.is_neg() or value.is_conj(), CompileError)
 
 
 def _raising(error: DiffAttnError):

@@ -4,36 +4,25 @@ A complex tensor stays one between these ops, as `aten.view_as_complex` of a rea
 such views out of the finished graph. So each rule is a decomposition like the others. There are rules for what rotary embeddings do: angles
 as complex numbers of length 1, parts of such a table, and products. Other ops on complex tensors stay PyTorch.
 
-A part that is 0 because its operand is real takes no part in a product: a real factor scales both parts, infinite or not, where PyTorch's
-own kernels multiply with that 0 too.
+A real factor of a product scales both parts, infinite or not, where PyTorch's own kernels take it for complex and multiply with 0 too.
 """
 
 from __future__ import annotations
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils._pytree import tree_leaves
 
 from .graph import physical_order
-from .source import tensors_of
+from .source import call_before, tensors_of
 
 aten = torch.ops.aten
 AS_REAL, AS_COMPLEX = aten.view_as_real.default, aten.view_as_complex.default
-_PART_TYPES = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
-
 
 def takes_part(value) -> bool:
     """Whether a complex tensor, number or type is among arguments."""
-    if isinstance(value, (list, tuple)):
-        return any(map(takes_part, value))
-    if isinstance(value, dict):
-        return any(map(takes_part, value.values()))
-    return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, complex) or isinstance(value, torch.dtype) and value.is_complex
-
-
-def _pairs(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Both parts of a complex tensor, as of elements of `dtype`, on a last axis."""
-    made = torch.view_as_real(x)
-    return made if dtype is None else made.to(_PART_TYPES[dtype])
+    return any(one.is_complex() if isinstance(one, torch.Tensor) else one.is_complex if isinstance(one, torch.dtype) else isinstance(one, complex)
+               for one in tree_leaves(value))
 
 
 def _complex(pairs: torch.Tensor) -> torch.Tensor:
@@ -42,37 +31,27 @@ def _complex(pairs: torch.Tensor) -> torch.Tensor:
     return torch.view_as_complex(pairs if lies_so else pairs.contiguous())
 
 
-def _parts(x, dtype: torch.dtype | None = None) -> tuple:
+def _parts(x, dtype: torch.dtype) -> tuple:
     """The real and the imaginary part of a tensor, or number, in what is computed in the complex type `dtype`. None: it has none."""
-    if not isinstance(x, torch.Tensor):
-        re, im = (x.real, x.imag) if isinstance(x, complex) else (x, 0)
-        return (re if re or not im else None), im or None
-    if not x.is_complex():
-        return (x if dtype is None else x.to(_PART_TYPES[dtype])), None
-    pairs = _pairs(x, dtype)
-    return pairs.select(-1, 0), pairs.select(-1, 1)
+    if not takes_part(x):
+        return (x.to(dtype.to_real()) if isinstance(x, torch.Tensor) else x), None
+    return torch.view_as_real(x).to(dtype.to_real()).unbind(-1) if isinstance(x, torch.Tensor) else (x.real, x.imag)
 
 
 def joined(re, im) -> torch.Tensor:
-    """The complex tensor of these parts, of which one may be None. Its elements lie in the order of axes that the parts' have."""
-    re, im = torch.broadcast_tensors(*(torch.zeros_like(other) if part is None else part for part, other in ((re, im), (im, re))))
+    """The complex tensor of these parts. Its elements lie in the order of axes that the parts' have."""
+    re, im = torch.broadcast_tensors(re, im)
     order = list(physical_order(re) or physical_order(im) or range(re.dim()))
-    back = [*(order.index(axis) for axis in range(re.dim())), re.dim()]
-    if order == sorted(order):
-        return _complex(torch.cat([re.unsqueeze(-1), im.unsqueeze(-1)], -1))
-    return _complex(torch.cat([part.permute(order).unsqueeze(-1) for part in (re, im)], -1).permute(back))
-
-
-def _times(a, b):
-    return None if a is None or b is None else a * b
+    pairs = torch.stack([part.permute(order) for part in (re, im)], -1)
+    return _complex(pairs.permute([*(order.index(axis) for axis in range(re.dim())), re.dim()]))
 
 
 def mul(x, y):
     dtype = torch.result_type(x, y)
     (a, b), (c, d) = _parts(x, dtype), _parts(y, dtype)
-    ac, bd, ad, bc = _times(a, c), _times(b, d), _times(a, d), _times(b, c)
-    re = ac if bd is None else -bd if ac is None else ac - bd
-    return joined(re, ad if bc is None else bc if ad is None else ad + bc)
+    if b is None or d is None:
+        return joined(a * c, a * d if b is None else b * c)
+    return joined(a * c - b * d, a * d + b * c)
 
 
 def polar(length, angle):
@@ -80,12 +59,12 @@ def polar(length, angle):
 
 
 def exp(x):
-    re, im = _parts(x)
+    re, im = _parts(x, x.dtype)
     return polar(torch.exp(re), im)
 
 
 def conj(x):
-    re, im = _parts(x)
+    re, im = _parts(x, x.dtype)
     return joined(re, -im)
 
 
@@ -101,7 +80,7 @@ def _moved(op):
             return [*(axis % rank for axis in value), rank]
         return [*value, 2] if name == "size" else value
 
-    return lambda x, *args, **kwargs: _complex(op(_pairs(x), *(on_pairs(name, value, x) for name, value in zip(names, args)), **kwargs))
+    return lambda x, *args, **kwargs: _complex(op(torch.view_as_real(x), *(on_pairs(name, value, x) for name, value in zip(names, args)), **kwargs))
 
 
 #: The decompositions by op, of complex operands.
@@ -122,8 +101,6 @@ def is_complex(node: torch.fx.Node) -> bool:
 
 def use_pairs(graph: torch.fx.Graph) -> None:
     """Takes out, in place, what makes complex tensors of pairs where these are made pairs again."""
-    if not any(map(is_complex, graph.nodes)):
-        return
     for node in list(graph.nodes):
         if node.target is aten._assert_tensor_metadata.default and is_complex(node.args[0]):
             graph.erase_node(node)
@@ -156,9 +133,6 @@ def give_pairs(graph: torch.fx.Graph) -> None:
 def _replace(graph, node, by) -> None:
     """Outputs are tensors of their own."""
     if by.op == "placeholder" and any(user.op == "output" for user in node.users):
-        with graph.inserting_before(node):
-            copy = graph.call_function(aten.clone.default, (by,))
-        copy.meta = dict(node.meta)
-        node.replace_all_uses_with(copy, delete_user_cb=lambda user: user.op == "output")
+        node.replace_all_uses_with(call_before(node, aten.clone.default, (by,)), delete_user_cb=lambda user: user.op == "output")
     node.replace_all_uses_with(by)
     graph.erase_node(node)

@@ -12,21 +12,24 @@ becomes one node (attention_node.py).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import warnings
 from functools import partial
 
 import torch
+from torch import _refs as refs
 from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_cpu as flash_attention_on_cpu
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.functional import pad
 
-from . import complex_numbers, division, elementwise, grouped_node, scattering
+from . import complex_numbers, elementwise, grouped_node, scattering
 from .attention_node import attention
 from .encoder import encoder_layer
 from .graph import in_order_of, physical_order
 from .scattering import along
 from .sorting import place_of, sort, sort_stable, topk, with_place
+from .uniform import COMPARISONS
 
 aten = torch.ops.aten
 
@@ -46,8 +49,8 @@ def table(exported: bool = False, device: bool = False) -> dict:
         ours.update({op: partial(ours[op], compares=True) for op in _SORTS})
     result = dict(plain)
     for op in {*ours, *_OF_UINT8, *complex_numbers.RULES}:
-        of_bytes = elementwise.with_signs(op) if op in _OF_UINT8 else None
-        result[op] = first_of((of_bytes, ours.get(op)), complex_numbers.RULES.get(op), plain.get(op))
+        of_bytes = partial(elementwise.with_signs, op) if op in _OF_UINT8 else None
+        result[op] = partial(_decomposed, (of_bytes, ours.get(op)), complex_numbers.RULES.get(op), plain.get(op))
     return result
 
 
@@ -61,52 +64,43 @@ def _ours() -> dict:
         aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_min.default: elementwise.clamp,
         aten.clamp_min.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: lambda x, max: elementwise.clamp(x, None, max),
         aten.maximum.default: partial(elementwise.extreme, operator.gt), aten.minimum.default: partial(elementwise.extreme, operator.lt),
-        aten.hardtanh.default: elementwise.hardtanh, aten.elu.default: elementwise.elu, aten.gelu.default: elementwise.gelu,
+        aten.hardtanh.default: refs.nn.functional.hardtanh, aten.elu.default: refs.nn.functional.elu, aten.gelu.default: elementwise.gelu,
         aten.eq.Tensor: elementwise.equal, aten.trunc.default: elementwise.trunc, aten.neg.default: neg, aten.reciprocal.default: reciprocal,
-        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
-        aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or), aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor),
+        **{packet.Scalar: partial(elementwise.compared, packet.Scalar) for packet in COMPARISONS},
+        aten.bitwise_or.Scalar: partial(elementwise.bitwise, torch.bitwise_or), aten.bitwise_xor.Scalar: partial(elementwise.bitwise, torch.bitwise_xor),
         aten.__lshift__.Tensor: torch.bitwise_left_shift, aten.__rshift__.Tensor: torch.bitwise_right_shift,
-        aten.div.Tensor_mode: div, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
-        aten.fmod.Scalar: division.fmod, aten.remainder.Scalar_Tensor: division.remainder_of_number,
+        aten.div.Tensor_mode: elementwise.div, aten.floor_divide.default: elementwise.floor_divide, aten.fmod.Tensor: elementwise.fmod,
+        aten.fmod.Scalar: elementwise.fmod, aten.remainder.Scalar_Tensor: elementwise.remainder_of_number,
         aten.index.Tensor: scattering.index, aten.index_copy.default: scattering.index_copy, aten.index_put.default: scattering.index_put,
         aten._unsafe_index_put.default: scattering.index_put, aten.scatter.src: scattering.scatter,
         aten.scatter.value: scattering.scatter_number, aten.scatter_add.default: scattering.scatter_add,
         aten.scatter_reduce.two: scattering.scatter_reduce,
         aten.as_strided.default: as_strided, aten.constant_pad_nd.default: constant_pad_nd, aten.expand.default: expand,
         aten.repeat.default: repeat, aten.split_with_sizes.default: split_with_sizes,
-        aten.native_group_norm.default: torch._refs.native_group_norm, aten.var_mean.correction: var_mean,
+        aten.native_group_norm.default: refs.native_group_norm, aten.var_mean.correction: var_mean,
         aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
         aten._transformer_encoder_layer_fwd.default: encoder_layer,
         aten.complex.default: complex_numbers.joined, aten.polar.default: complex_numbers.polar}
 
 
 _SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default)
-_COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 #: Ops that torch-mlir computes as of signed numbers if an operand is uint8.
-_OF_UINT8 = [aten.abs.default, aten.add.Scalar, aten.add.Tensor, aten.all.default, aten.all.dim, aten.amax.default, aten.amin.default,
-             aten.any.default, aten.any.dim, aten.argmax.default, aten.argmin.default, aten.atan2.default, aten.bitwise_and.Tensor,
-             aten.bitwise_left_shift.Tensor, aten.bitwise_not.default, aten.bitwise_or.Tensor, aten.bitwise_right_shift.Tensor,
-             aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.constant_pad_nd.default, aten.div.Scalar, aten.div.Tensor,
-             aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.logical_and.default, aten.logical_not.default,
-             aten.logical_or.default, aten.max.default, aten.max.dim, aten.maximum.default, aten.min.default, aten.min.dim,
-             aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.prod.default, aten.prod.dim_int, aten.remainder.Scalar,
-             aten.remainder.Tensor, aten.__rshift__.Scalar, aten.__rshift__.Tensor, aten.rsub.Scalar, aten.sort.default, aten.sort.stable,
-             aten.sub.Scalar, aten.sub.Tensor, aten.sum.default, aten.sum.dim_IntList, aten.topk.default, aten.where.self,
-             *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
+_OF_UINT8 = [getattr(packet, kind) for packet in (
+    aten.abs, aten.add, aten.all, aten.amax, aten.amin, aten.any, aten.argmax, aten.argmin, aten.atan2, aten.bitwise_and, aten.bitwise_left_shift,
+    aten.bitwise_not, aten.bitwise_or, aten.bitwise_right_shift, aten.bitwise_xor, aten.cat, aten.clamp, aten.constant_pad_nd, aten.div,
+    aten.floor_divide, aten.fmod, aten.logical_and, aten.logical_not, aten.logical_or, aten.max, aten.maximum, aten.min, aten.minimum, aten.mul,
+    aten.prod, aten.remainder, aten.__rshift__, aten.rsub, aten.sort, aten.sub, aten.sum, aten.topk, aten.where, *COMPARISONS)
+    for kind in ("default", "Tensor", "Scalar", "Tensor_mode", "dim", "dim_int", "dim_IntList", "self", "stable") if kind in packet.overloads()]
 
 
-def first_of(ways, rule, plain):
-    """The decomposition that gives what the first of `ways` gives, where nothing is complex, or what `rule` gives, or else what `plain`,
-    torch-mlir's, does. Each may be None, or give NotImplemented."""
-
-    def decomposed(*args, **kwargs):
-        for way in (*((rule,) if complex_numbers.takes_part((args, kwargs)) else ways), plain):
-            made = NotImplemented if way is None else way(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
-        return NotImplemented
-
-    return decomposed
+def _decomposed(ways, rule, plain, *args, **kwargs):
+    """What the first of `ways` gives, where nothing is complex, or what `rule` gives, or else what `plain`, torch-mlir's, does. Each may be
+    None, or give NotImplemented."""
+    for way in (*((rule,) if complex_numbers.takes_part((args, kwargs)) else ways), plain):
+        made = NotImplemented if way is None else way(*args, **kwargs)
+        if made is not NotImplemented:
+            return made
+    return NotImplemented
 
 
 def decompose(program: torch.export.ExportedProgram, *, exported: bool = True, device: bool = False) -> torch.export.ExportedProgram:
@@ -186,10 +180,6 @@ def cumsum(x, dim, *, dtype=None):
     return whole.to(x.dtype)
 
 
-def div(x, y, *, rounding_mode=None):
-    return division.floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
-
-
 def var_mean(x, dim=None, *, correction=None, keepdim=False):
     """Both by themselves: without elements they are no number, which torch-mlir's own form does not give."""
     return torch.var(x, dim, correction=correction, keepdim=keepdim), torch.mean(x, dim, keepdim=keepdim)
@@ -219,23 +209,13 @@ def reciprocal(x):
 
 
 def repeat(x, repeats):
-    added = len(repeats) - x.dim()
-    x = x.reshape([1] * added + list(x.shape)) if added else x
-    for dim, times in enumerate(repeats):
-        if isinstance(times, int) and times == 1:
-            continue
-        sizes = list(x.shape)
-        x = x.unsqueeze(dim).expand([-1] * dim + [times] + [-1] * (len(sizes) - dim))
-        x = x.reshape(sizes[:dim] + [times * sizes[dim]] + sizes[dim + 1:])
-    return x.clone()
+    sizes = [1] * (len(repeats) - x.dim()) + list(x.shape)
+    x = x.reshape([part for size in sizes for part in (1, size)]).expand([part for pair in zip(repeats, sizes) for part in pair])
+    return x.reshape([times * size for times, size in zip(repeats, sizes)]).clone()
 
 
 def split_with_sizes(x, sizes, dim=0):
     """Slices, where a size is symbolic: torch-mlir splits by known sizes alone."""
     if all(isinstance(size, int) for size in (x.size(dim), *sizes)):
         return NotImplemented
-    parts, begin = [], 0
-    for size in sizes:
-        parts.append(aten.slice.Tensor(x, dim, begin, begin + size))
-        begin = begin + size
-    return parts
+    return [aten.slice.Tensor(x, dim, end - size, end) for size, end in zip(sizes, itertools.accumulate(sizes))]

@@ -1,6 +1,6 @@
 """Element-wise ops that torch-mlir computes otherwise than PyTorch: it loses NaN in the larger of two numbers and between limits, takes a
-value for equal to itself, has the constants of GELU's tanh with four digits, takes numbers beside truth values for such, and takes uint8
-for signed. Division is in division.py, numbers of floats are in uniform.py."""
+value for equal to itself, has the constants of GELU's tanh with four digits, takes numbers beside truth values for such, takes uint8 for
+signed, rounds a quotient before it takes the whole part, and divides integers in f64. Numbers of floats are in uniform.py."""
 
 from __future__ import annotations
 
@@ -28,10 +28,6 @@ def clamp_tensor(x, min=None, max=None):
     return x if max is None else torch.minimum(x, max)
 
 
-def hardtanh(x, min_val=-1, max_val=1):
-    return torch.clamp(x, min_val, max_val).to(x.dtype)
-
-
 def extreme(exceeds, x, y):
     """The one that exceeds the other: by `operator.gt` maximum, by `operator.lt` minimum."""
     dtype = torch.promote_types(x.dtype, y.dtype) if x.dim() and y.dim() else torch.result_type(x, y)
@@ -45,40 +41,31 @@ def equal(x, y):
     return torch.logical_not(x != y) if x.is_floating_point() and y.dim() else NotImplemented
 
 
-def compared(op):
+def compared(op, x, number):
     """Truth values with a number, as numbers."""
-
-    def compare(x, number):
-        if x.dtype != torch.bool or isinstance(number, bool):
-            return NotImplemented
-        return op(x.to(torch.get_default_dtype() if isinstance(number, (float, torch.SymFloat)) else torch.int64), number)
-
-    return compare
+    if x.dtype != torch.bool or isinstance(number, bool):
+        return NotImplemented
+    return op(x.to(torch.get_default_dtype() if isinstance(number, (float, torch.SymFloat)) else torch.int64), number)
 
 
-def with_signs(op):
+def with_signs(op, *args, **kwargs):
     """An op on tensors of uint8, among others, on such of int32, which holds their numbers and has signs."""
-    is_elementwise = torch.Tag.pointwise in op.tags or op == torch.ops.aten.floor_divide.default
+    operands = tree_leaves((args, kwargs))
+    if not any(map(_is_bytes, operands)):
+        return NotImplemented
+    with disable_proxy_modes_tracing():
+        types = op(*args, **kwargs)
+    wraps = (torch.Tag.pointwise in op.tags or op == torch.ops.aten.floor_divide.default) and type_of_integers(operands) == torch.uint8
 
-    def decomposed(*args, **kwargs):
-        operands = tree_leaves((args, kwargs))
-        if not any(map(_is_bytes, operands)):
-            return NotImplemented
-        with disable_proxy_modes_tracing():
-            types = op(*args, **kwargs)
-        wraps = is_elementwise and type_of_integers(operands) == torch.uint8
+    def widened(one):
+        if wraps:  # what stands beside bytes is one of them
+            one = one % 256 if type(one) is int else one.to(torch.uint8) if isinstance(one, torch.Tensor) and one.dtype != torch.bool else one
+        return one.to(torch.int32) if _is_bytes(one) else one
 
-        def widened(one):
-            if wraps:  # what stands beside bytes is one of them
-                one = one % 256 if type(one) is int else one.to(torch.uint8) if isinstance(one, torch.Tensor) and one.dtype != torch.bool else one
-            return one.to(torch.int32) if _is_bytes(one) else one
-
-        if kwargs.get("dtype") == torch.uint8:  # of a sum
-            kwargs = {**kwargs, "dtype": torch.int64}
-        made = op(*tree_map(widened, args), **tree_map(widened, kwargs))
-        return tree_map(lambda one, like: one.to(like.dtype), made, types)
-
-    return decomposed
+    if kwargs.get("dtype") == torch.uint8:  # of a sum
+        kwargs = {**kwargs, "dtype": torch.int64}
+    made = op(*tree_map(widened, args), **tree_map(widened, kwargs))
+    return tree_map(lambda one, like: one.to(like.dtype), made, types)
 
 
 def _is_bytes(one) -> bool:
@@ -95,9 +82,9 @@ def type_of_integers(operands) -> torch.dtype | None:
     return functools.reduce(torch.promote_types, (one.dtype for one in [one for one in tensors if one.dim()] or tensors))
 
 
-def bitwise(op):
+def bitwise(op, x, number):
     """A tensor with a number, by the op of two tensors: torch-mlir has that alone."""
-    return lambda x, number: op(x, torch.full((), number, device=x.device).to(torch.result_type(x, number)))
+    return op(x, torch.full((), number, device=x.device).to(torch.result_type(x, number)))
 
 
 def gelu(x, approximate="none"):
@@ -114,9 +101,59 @@ def trunc(x):
     return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else NotImplemented
 
 
-def elu(x, alpha=1, scale=1, input_scale=1):
-    """Also SELU and CELU. By `expm1`: torch-mlir's `exp(x) - 1` loses all digits of a small negative x."""
-    if not x.is_floating_point():
+# Division with whole quotients.
+
+
+def fmod(x, y):
+    """By torch-mlir's remainder, which is exact."""
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point:
+        return NotImplemented if isinstance(y, torch.Tensor) else torch.fmod(x, _operand(y, dtype, x))
+    return _remainder(_operand(x, dtype, y), _operand(y, dtype, x))
+
+
+def _remainder(x, y):
+    """What is left of `x`, with its sign."""
+    rest = torch.remainder(x.abs(), y.abs())
+    return torch.where(x < 0, -rest, rest)
+
+
+def remainder_of_number(number, x):
+    return torch.remainder(_operand(number, torch.result_type(number, x), x), x)
+
+
+def div(x, y, *, rounding_mode=None):
+    return floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
+
+
+def floor_divide(x, y):
+    if any(isinstance(one, torch.SymFloat) for one in (x, y)) or not any(isinstance(one, torch.Tensor) for one in (x, y)):
         return NotImplemented
-    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    return torch.where(wide > 0, wide * scale, torch.expm1(wide * input_scale) * (alpha * scale)).to(x.dtype)
+    dtype = torch.result_type(x, y)
+    if dtype.is_floating_point:
+        return _float_floor_divide(x, y, dtype)
+    wide = torch.promote_types(dtype, torch.int32)
+    x, y = _operand(x, wide, y), _operand(y, wide, x)
+    quotient = torch.div(x, y, rounding_mode="trunc")
+    rest = x - quotient * y
+    return (quotient - ((rest != 0) & ((rest < 0) != (y < 0))).to(wide)).to(dtype)
+
+
+def _float_floor_divide(x, y, dtype):
+    """The quotient of what the divisor divides, which is whole but for rounding; beside a divisor of 0 the plain one."""
+    wide = torch.promote_types(dtype, torch.float32)
+    x, y = _operand(x, wide, y), _operand(y, wide, x)
+    plain, rest = x / y, _remainder(x, y)
+    quotient = (x - rest) / y
+    quotient = torch.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+    below = torch.floor(quotient)
+    whole = torch.where(quotient - below > 0.5, below + 1, below)
+    whole = torch.where(quotient == 0, plain * 0, whole)  # with the sign of the plain one
+    return torch.where(y == 0, plain, whole).to(dtype)
+
+
+def _operand(x, dtype, like):
+    if isinstance(x, torch.SymInt):  # of which torch-mlir fills no tensor
+        return torch.zeros((), dtype=dtype, device=like.device) + x
+    x = x if isinstance(x, torch.Tensor) else torch.full((), x, dtype=torch.int64 if isinstance(x, int) else dtype, device=like.device)
+    return x.to(dtype)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from .source import tensors_of
+from .source import call_before, tensors_of
 
 aten = torch.ops.aten
 
@@ -23,25 +23,16 @@ def touches_empty(node: torch.fx.Node) -> bool:
 
 def join_others(graph: torch.fx.Graph) -> None:
     """Takes, in place, tensors without elements out of what is joined."""
-    for node in list(graph.nodes):
-        if node.target is not aten.cat.default or is_empty(node.meta["val"]):
-            continue
-        kept = [one for one in node.args[0] if not is_empty(one.meta["val"])]
-        if len(kept) == len(node.args[0]):
-            continue
+    for node in graph.find_nodes(op="call_function", target=aten.cat.default):
         joined = node.meta["val"]
-        with graph.inserting_before(node):
-            # One without elements may have made the others another type.
-            kept = [one if one.meta["val"].dtype == joined.dtype else
-                    _call(graph, node, aten._to_copy.default, (one,), {"dtype": joined.dtype}, joined.new_empty(one.meta["val"].shape)) for one in kept]
-            made = kept[0] if len(kept) == 1 else _call(graph, node, node.target, (kept, *node.args[1:]), {}, joined)
-            if len(kept) == 1 and any(user.op == "output" for user in node.users):  # which are tensors of their own
-                made = _call(graph, node, aten.clone.default, (made,), {}, joined)
+        kept = [one for one in node.args[0] if not is_empty(one.meta["val"])]
+        if is_empty(joined) or len(kept) == len(node.args[0]):
+            continue
+        # One without elements may have made the others another type.
+        kept = [one if one.meta["val"].dtype == joined.dtype else
+                call_before(node, aten._to_copy.default, (one,), {"dtype": joined.dtype}, value=joined.new_empty(one.meta["val"].shape)) for one in kept]
+        made = kept[0] if len(kept) == 1 else call_before(node, node.target, (kept, *node.args[1:]))
+        if len(kept) == 1 and any(user.op == "output" for user in node.users):  # which are tensors of their own
+            made = call_before(node, aten.clone.default, (made,))
         node.replace_all_uses_with(made)
         graph.erase_node(node)
-
-
-def _call(graph, like, target, args, kwargs, value):
-    made = graph.call_function(target, args, kwargs)
-    made.meta = {"val": value, "stack_trace": like.meta.get("stack_trace")}
-    return made

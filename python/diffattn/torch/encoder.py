@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch.nn.functional import gelu, layer_norm, linear, multi_head_attention_forward, relu
 
@@ -24,11 +26,8 @@ def encoder_layer(src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, 
         return multi_head_attention_forward(x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, None, None, False, 0.0, proj_weight, proj_bias,
                                             training=False, **masks)[0].transpose(0, 1)
 
-    def first_norm(x):
-        return layer_norm(x, [embed_dim], norm_weight_1, norm_bias_1, eps)
-
-    def second_norm(x):
-        return layer_norm(x, [embed_dim], norm_weight_2, norm_bias_2, eps)
+    first_norm, second_norm = (partial(layer_norm, normalized_shape=[embed_dim], weight=weight, bias=bias, eps=eps)
+                               for weight, bias in ((norm_weight_1, norm_bias_1), (norm_weight_2, norm_bias_2)))
 
     def feed_forward(x):
         return linear((gelu if use_gelu else relu)(linear(x, ffn_weight_1, ffn_bias_1)), ffn_weight_2, ffn_bias_2)

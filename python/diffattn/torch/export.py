@@ -69,7 +69,8 @@ class _Held:
 
     def __init__(self, module, specs, constants):
         self._module, self._empty = module, [None] * len(specs)
-        self._given = [i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT]
+        #: The numbers of inputs that come with a call.
+        self.given = [i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT]
         self._by_owner: dict[tuple[str, ...], list[tuple[str, int]]] = {}
         for i, spec in enumerate(specs):
             if spec.kind == InputKind.CONSTANT_TENSOR:
@@ -81,7 +82,7 @@ class _Held:
     def values(self, leaves) -> list:
         """All inputs of the graph, `leaves` being those of the call."""
         result = self._empty.copy()
-        for i, leaf in zip(self._given, leaves):
+        for i, leaf in zip(self.given, leaves):
             result[i] = leaf
         for path, names in self._by_owner.items():
             owner = self._module
@@ -114,15 +115,13 @@ class CompiledModule:
         self._num_args, self._wanted = places.num_children, list(names.context)
         self._is_flat = all(child.is_leaf() for child in [*places.children(), *names.children()])
         self._names = list(inspect.signature(module.forward).parameters)
-        specs, places = signature.input_specs, [node for node in graph.graph.nodes if node.op == "placeholder"]
+        specs, places = signature.input_specs, graph.graph.find_nodes(op="placeholder")
         constants = {spec.target: program.constants[spec.target] for spec in specs if spec.kind == InputKind.CONSTANT_TENSOR}
         self._held = _Held(module, specs, constants)
-        given = [(spec, node) for spec, node in zip(specs, places) if spec.kind == InputKind.USER_INPUT]
-        self._leaves = [(spec, node.meta.get("val")) for spec, node in given]
-        self._given = {i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT}
+        self._leaves = [(spec, node.meta.get("val")) for spec, node in zip(specs, places) if spec.kind == InputKind.USER_INPUT]
         self._input_names = [spec.target or spec.arg.name for spec in specs]
         self._needs_gradient: dict[tuple[bool, ...], bool] = {}
-        self._sizes = Sizes(program, [node for _, node in given])
+        self._sizes = Sizes(program, [places[i] for i in self._held.given])
         changes = _changes(signature)
         weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(changes)
         inline_numbers(graph, places, specs, constants)
@@ -159,7 +158,7 @@ class CompiledModule:
             self._needs_gradient[required] = gives_gradient(self._module, args, kwargs)
         if self._needs_gradient[required]:
             # What a call gives is named before what the module holds.
-            number = min((i for i, requires in enumerate(required) if requires), key=lambda i: (i not in self._given, i))
+            number = min((i for i, requires in enumerate(required) if requires), key=lambda i: (i not in self._held.given, i))
             raise InputError(f"{self._input_names[number]}: expected a tensor without gradient, because no gradient flows back "
                              "through compiled code, but it requires one; call under torch.no_grad()")
 
@@ -211,7 +210,7 @@ def _hold_once(module, program) -> None:
     (in a list, say, or in an object that is no module), which it keeps as a constant."""
     specs = program.graph_signature.input_specs
     names = {id(tensor): name for name, tensor in [*module.named_parameters(), *module.named_buffers()]}
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     of_module = {spec.target: nodes[spec.arg.name] for spec in specs if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)}
     for spec in [spec for spec in specs if spec.kind == InputKind.CONSTANT_TENSOR]:
         known = of_module.get(names.get(id(program.constants[spec.target])))
@@ -272,9 +271,7 @@ def inline_numbers(graph, places, specs, constants) -> None:
         value = constants.get(spec.target)
         if spec.kind == InputKind.CONSTANT_TENSOR and value is not None and value.dim() == 0 and not value.is_complex() and node.users:
             following = next(n for n in graph.graph.nodes if n.op not in ("placeholder", "get_attr"))
-            made = number_node(graph.graph, following, value)
-            made.meta = dict(node.meta)
-            node.replace_all_uses_with(made)
+            node.replace_all_uses_with(number_node(following, value, like=node))
 
 
 def _structure(spec) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from .scattering import is_written_part
-from .source import refusal
+from .source import call_before, refusal
 from .uniform import fold, round_numbers
 from .views import spell_views
 
@@ -54,22 +55,21 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepar
     """Changes the graph of `module` in place, whose outputs are nodes that compute. The first ones are what its inputs with the numbers
     `changed` become."""
     graph = module.graph
-    places = [node for node in graph.nodes if node.op == "placeholder"]
+    places = graph.find_nodes(op="placeholder")
     prepared = Prepared(module, len(places))
     for node in graph.nodes:
         # AOTAutograd makes it of floats that follow from sizes, behind all decompositions.
         node.target = aten.div.Tensor if node.target is aten.true_divide.Tensor else node.target
     spell_views(graph)
     round_numbers(graph)
-    constants = _lift_constants(module, places[-1] if places else None)
-    after = places[-1] if places else None
-    fold(graph, lambda node, value: _placeholder(graph, node, value, after, constants))
-    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    constants = _lift_constants(module)
+    fold(graph, lambda node, value: _placeholder(node, value, constants))
+    output = graph.output_node()
     written = {number for number, node in zip(changed, output.args[0]) if is_written_part(node, places[number])}
-    results, prepared.dtypes = _results(graph, output, len(changed))
+    results, prepared.dtypes = _results(output, len(changed))
     prepared.changes, prepared.results = list(zip(changed, results)), results[len(changed):]
     graph.eliminate_dead_code()
-    for node in [node for node in graph.nodes if node.op == "placeholder"]:
+    for node in graph.find_nodes(op="placeholder"):
         value, place = node.meta.get("val"), places.index(node) if node in places else None
         if not node.users:
             graph.erase_node(node)
@@ -81,13 +81,11 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepar
     return prepared
 
 
-def _lift_constants(module, after) -> dict:
+def _lift_constants(module) -> dict:
     """Tensors that lie in the module become inputs; a single number stays in the graph, where raising can read it."""
     graph, constants = module.graph, {}
-    for node in [node for node in graph.nodes if node.op == "get_attr"]:
-        value = module
-        for part in node.target.split("."):
-            value = getattr(value, part)
+    for node in graph.find_nodes(op="get_attr"):
+        value = operator.attrgetter(node.target)(module)
         if isinstance(value, torch.fx.GraphModule) and node.users:
             user = next(iter(node.users))
             raise refusal(user, f"expected ATen ops alone, but got {user.target}, which calls a function of the module; "
@@ -95,32 +93,27 @@ def _lift_constants(module, after) -> dict:
         if not isinstance(value, torch.Tensor):
             raise refusal(node, f"expected tensors as constants, but got a {type(value).__name__} for {node.target}")
         node.meta.setdefault("val", value)
-        node.replace_all_uses_with(number_node(graph, node, value) if value.dim() == 0 else _placeholder(graph, node, value, after, constants))
+        node.replace_all_uses_with(number_node(node, value) if value.dim() == 0 else _placeholder(node, value, constants))
         graph.erase_node(node)
     return constants
 
 
-def number_node(graph, node, value):
-    """The op that makes the 0-d tensor `value`, before `node`, whose metadata it gets."""
+def number_node(node, value, like=None):
+    """The op that makes the 0-d tensor `value`, as `call_before`."""
     with unset_fake_temporarily():
         number = value.item()
-    with graph.inserting_before(node):
-        made = graph.call_function(aten.full.default, ([], number), {"dtype": value.dtype, "device": value.device,
-                                                                          "pin_memory": False})
-    made.meta = dict(node.meta)
-    return made
+    return call_before(node, aten.full.default, ([], number), {"dtype": value.dtype, "device": value.device, "pin_memory": False}, like=like)
 
 
-def _placeholder(graph, node, value, after, constants):
-    first = next(iter(graph.nodes))
-    with graph.inserting_after(after) if after is not None else graph.inserting_before(first):
-        made = graph.placeholder(f"constant_{len(constants)}")
+def _placeholder(node, value, constants):
+    with node.graph.inserting_before(next(one for one in node.graph.nodes if one.op != "placeholder")):
+        made = node.graph.placeholder(f"constant_{len(constants)}")
     made.meta = dict(node.meta)
     constants[made] = value
     return made
 
 
-def _results(graph, output, changes: int) -> tuple[list[Result], list[torch.dtype | None]]:
+def _results(output, changes: int) -> tuple[list[Result], list[torch.dtype | None]]:
     """How the outputs are made of the function's results, of which there is one for those that are the same, and the types of these. The
     first `changes` are copied, so that it does not matter how they lie."""
     made: list[torch.fx.Node] = []
@@ -129,10 +122,7 @@ def _results(graph, output, changes: int) -> tuple[list[Result], list[torch.dtyp
         value = node.meta["val"]
         order = physical_order(value) if number >= changes and isinstance(value, torch.Tensor) else None
         if order is not None:
-            with graph.inserting_before(output):
-                moved = graph.call_function(aten.permute.default, (node, list(order)))
-            moved.meta = {"val": value.permute(order), "stack_trace": node.meta.get("stack_trace")}
-            node = moved
+            node = call_before(output, aten.permute.default, (node, list(order)), like=node, value=value.permute(order))
         if node not in made:
             made.append(node)
         back = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
@@ -143,7 +133,7 @@ def _results(graph, output, changes: int) -> tuple[list[Result], list[torch.dtyp
 
 def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
     """The axes of a tensor in the order in which its elements lie; None: row-major, or with holes or repeated elements."""
-    hints = [[_hint(n) for n in numbers] for numbers in (value.shape, value.stride())]
+    hints = [[hint(n) for n in numbers] for numbers in (value.shape, value.stride())]
     if None in hints[0] or None in hints[1]:
         return None
     sizes, strides = hints
@@ -164,5 +154,6 @@ def in_order_of(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return x.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
 
 
-def _hint(number) -> int | None:
+def hint(number) -> int | None:
+    """The value that a number was traced with; None: data decides it."""
     return number if isinstance(number, int) else number.node.hint

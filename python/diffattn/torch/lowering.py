@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 from collections.abc import Collection, Mapping
@@ -13,7 +14,7 @@ from ..importing.contract import mark_arguments
 from ..importing.torch_backend import left_over, to_linalg
 from ..text import shown
 from .builtins import make_calls
-from .source import op_name, refusal
+from .source import op_name, refusal, sizes_of
 
 #: The pipeline that `torch_mlir.fx` runs on an imported graph.
 _TO_BACKEND = "builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})"
@@ -55,19 +56,15 @@ def lower(module: torch.fx.GraphModule, weights: Mapping[int, str], written: Col
 def _named_sizes(graph: torch.fx.Graph) -> dict[int, str | list[str | int | None]]:
     """Names of the sizes of inputs that have one symbol, by the inputs' numbers: the same in graphs that differ in the symbols' own names
     alone, which share one text in the cache."""
-    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
-    seen: dict = {}
-    for value in values:
-        for size in value.shape if isinstance(value, torch.Tensor) else [value]:
-            if isinstance(size, torch.SymInt):
-                seen[size.node.expr] = seen.get(size.node.expr, 0) + 1
+    places = graph.find_nodes(op="placeholder")
+    seen = collections.Counter(size.node.expr for place in places for _, size in sizes_of(place))
     names = {expression: f"s{number}" for number, expression in enumerate(one for one, count in seen.items() if count > 1)}
 
     def name(size):
         return names.get(size.node.expr) if isinstance(size, torch.SymInt) else None
 
     named = {number: [name(size) for size in value.shape] if isinstance(value, torch.Tensor) else name(value)
-             for number, value in enumerate(values)}
+             for number, value in enumerate(place.meta["val"] for place in places)}
     return {number: sizes for number, sizes in named.items() if sizes and (isinstance(sizes, str) or any(sizes))}
 
 

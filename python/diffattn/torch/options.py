@@ -1,13 +1,18 @@
-"""What both ways into the compiler take as options."""
+"""What both ways into the compiler take as options, and the packages that they need."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass
 
 from .. import checks
 from ..errors import UsageError
+from ..importing import requirements
 from ..importing.options import CodeOptions
+
+#: What docs/pytorch.md lists: versions begin so. The first ones are those of the ordinary tests.
+TRIED = {"torch": ("2.13.", "2.15."), "torch-mlir": ("20261001",)}
 
 
 @dataclass(frozen=True)
@@ -37,3 +42,9 @@ class Options(CodeOptions):
 
 def warn_of_fallback(error: Exception) -> None:
     warnings.warn(f"a graph runs in PyTorch, because fallback='eager' and: {error}", RuntimeWarning, stacklevel=3)
+
+
+@functools.lru_cache(maxsize=None)
+def require() -> None:
+    """Raises LibraryError if torch-mlir cannot be imported, and warns once of versions that were not tried."""
+    requirements.require("torch", TRIED)

@@ -31,7 +31,7 @@ from .empty import join_others, touches_empty
 from .graph import prepare
 from .program import GraphProgram
 from .scattering import is_written_part
-from .source import ORIGIN, describe, line_of, op_name, refusal
+from .source import ORIGIN, call_before, describe, line_of, op_name, refusal, sizes_of
 
 aten, ours = torch.ops.aten, torch.ops.diffattn
 
@@ -85,10 +85,11 @@ class _Cutter:
     def __init__(self, module, weights, changed, views, names, whole: bool, options: dict):
         self._module, self._weights, self._names, self._whole, self._options = module, weights, names, whole, options
         graph = self._graph = module.graph
-        self._places = [node for node in graph.nodes if node.op == "placeholder"]
+        self._places = graph.find_nodes(op="placeholder")
         self._numbers = {node: number for number, node in enumerate(self._places)}
-        self._symbols = _symbols(self._places)
-        self._output = next(node for node in reversed(graph.nodes) if node.op == "output")
+        #: Of each symbol the input that it is, or whose size along an axis it is.
+        self._symbols = {size.node.expr: (place, axis) for place in self._places for axis, size in sizes_of(place) if size.node.expr.is_symbol}
+        self._output = graph.output_node()
         self._count = len(self._output.args[0]) - len(changed)
         self._changed = self._move_changes(changed)
         for number, base in views.items():
@@ -128,7 +129,7 @@ class _Cutter:
         """The inputs that change, of which the output lists the new contents from now on."""
         values, places = list(self._output.args[0]), [self._places[number] for number in changed]
         self._output.args = ((*values[len(changed):], *values[:len(changed)]),)
-        for node in [node for node in self._graph.nodes if node.target is aten.copy_.default]:
+        for node in self._graph.find_nodes(op="call_function", target=aten.copy_.default):
             place, value = node.args[:2]
             places.append(place)
             node.replace_all_uses_with(value)
@@ -143,9 +144,8 @@ class _Cutter:
         def show(node):
             if node is place or node in new:
                 return place
-            if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
-                return None
-            inner = show(node.args[0])
+            source = node.args[0] if node.op == "call_function" and node.args else None
+            inner = show(source) if isinstance(source, torch.fx.Node) else None
             if inner is None:
                 return None
             value = node.meta["val"]
@@ -155,10 +155,7 @@ class _Cutter:
                     value = node.target(inner.meta["val"], *args, **kwargs)
                 except RuntimeError:  # a view of a dense tensor alone
                     return None
-                with self._graph.inserting_before(self._output):
-                    made = self._graph.call_function(node.target, (inner, *node.args[1:]), node.kwargs)
-                made.meta = {"val": value, "stack_trace": node.meta.get("stack_trace")}
-                return made
+                return call_before(self._output, node.target, (inner, *node.args[1:]), node.kwargs, like=node, value=value)
             # An op in place became this one: it changes the elements that its first operand shows.
             shown = inner.meta["val"]
             is_same = all(isinstance(one, torch.Tensor) for one in (value, shown)) and value.dtype == shown.dtype
@@ -171,10 +168,7 @@ class _Cutter:
     def _copy_constants(self) -> None:
         """Of a constant that is an output, which callers may change."""
         for node in dict.fromkeys(one for one in self._outputs if isinstance(one, torch.fx.Node) and one.op == "get_attr"):
-            with self._graph.inserting_before(self._output):
-                copy = self._graph.call_function(aten.clone.default, (node,))
-            copy.meta = dict(node.meta)
-            self._output.replace_input_with(node, copy)
+            self._output.replace_input_with(node, call_before(self._output, aten.clone.default, (node,), like=node))
 
     # Cutting.
 
@@ -213,10 +207,8 @@ class _Cutter:
     def _leave_memory(self) -> None:
         """Views that an `as_strided` that stays reads by their places in memory: what a part gives has no holes, and lies at the beginning of
         its own."""
-        for node in [node.args[0] for node in self._left if node.target is aten.as_strided.default]:
-            while _is_view(node):
-                self._left[node] = None
-                node = node.args[0]
+        for node in [node for node in self._left if node.target is aten.as_strided.default]:
+            self._leave_view(node.args[0])
 
     def _named(self, error) -> list[torch.fx.Node]:
         """The nodes that an error is about, but for those that stay PyTorch already: the one that it names and the others of its kind, what
@@ -235,10 +227,10 @@ class _Cutter:
         return [one for one in named if one.op == "call_function" and one not in self._left]
 
     def _leave_view(self, node) -> None:
-        """An output that must show the elements of an input, as PyTorch's own views do."""
-        while isinstance(node, torch.fx.Node) and node.op == "call_function":
+        """What must show the elements of another tensor, as PyTorch's own views do, with those that it is made of."""
+        while _is_view(node):
             self._left[node] = None
-            node = node.args[0] if _is_view(node) else None
+            node = node.args[0]
 
     def _parted(self, parts: Sequence[_Part]) -> CompileError:
         inside = {node for part in parts for node in part.nodes}
@@ -352,16 +344,14 @@ class _Cutter:
             make(next(node for node in part.nodes if not self._follows(node)))
         inside = {place for part in parts for place, _ in part.changes}
         last = [(place, value) for place, value in self._changes if place not in inside]
-
-        def result(value):
-            if not isinstance(value, torch.fx.Node):
-                return value
-            make(value)
-            return made[value]
-
-        graph.output((*map(result, self._outputs), *(result(value) for _, value in last)))
-        calls = {names[id(part)]: _Call(program) for part, program in zip(parts, programs)}
-        outer = torch.fx.GraphModule({**_attributes(self._module, graph), **calls}, graph)
+        results = (*self._outputs, *(value for _, value in last))
+        for value in results:
+            if isinstance(value, torch.fx.Node):
+                make(value)
+        graph.output(torch.fx.node.map_arg(results, made.__getitem__))
+        for part, program in zip(parts, programs):
+            self._module.add_module(names[id(part)], _Call(program))
+        outer = torch.fx.GraphModule(self._module, graph)
         reasons = list(dict.fromkeys(reason for reason in self._left.values() if reason))  # each op of a line once
         return PartitionedProgram(outer, programs, [self._numbers[place] for place, _ in last], reasons, self._cut_attentions(part_of) if reasons else [])
 
@@ -391,22 +381,6 @@ def _is_plumbing(node: torch.fx.Node) -> bool:
     """Whether a node stays PyTorch in any case."""
     is_on_sizes = isinstance(node.meta.get("val"), _NUMBERS) and not isinstance(node.target, torch._ops.OpOverload)
     return node.target in (AS_REAL, AS_COMPLEX) or touches_empty(node) or is_on_sizes and node.target not in _ON_SIZES
-
-
-def _symbols(places) -> dict:
-    """Of each symbol the input that it is, or whose size along an axis it is."""
-    known: dict = {}
-    for place in places:
-        value = place.meta.get("val")
-        for axis, size in enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]:
-            if isinstance(size, torch.SymInt) and size.node.expr.is_symbol:
-                known.setdefault(size.node.expr, (place, axis))
-    return known
-
-
-def _attributes(module, graph) -> dict:
-    """What the nodes of `graph` read of `module`."""
-    return {node.target: operator.attrgetter(node.target)(module) for node in graph.nodes if node.op == "get_attr"}
 
 
 class _Call(torch.nn.Module):
@@ -445,11 +419,6 @@ class PartitionedProgram:
             attention = f"; this cuts the attention at {_listed(cut)}, which is not fused" if cut else ""
             what = f"these ops of a graph run in PyTorch: {_listed(left)}{attention}" if programs else f"a graph runs in PyTorch, because of {_listed(left)}"
             warnings.warn(f"{what}; whole=True makes this an error", RuntimeWarning, stacklevel=3)
-
-    @property
-    def num_weight_sets(self) -> int:
-        """How many sets of weights have packed forms now, of all parts."""
-        return sum(program.num_weight_sets for program in self._programs)
 
     def refresh(self) -> None:
         for program in self._programs:

@@ -49,10 +49,10 @@ class GraphProgram:
                 self._places.append(place)
         written = {number for number, one in enumerate(prepared.inputs) if one.written}
         self.mlir = _text(prepared.module, names, written, name, cache)
-        self._programs = WeightSets(lambda: Executable(self.mlir, target=target, threads=threads, cache=cache, batch_invariant=batch_invariant,
-                                                       name=name), bound)
-        self.diagnostics, self.applied = self._programs.diagnostics, self._programs.applied
-        types, gives = self._programs.signature
+        self.weight_sets = WeightSets(lambda: Executable(self.mlir, target=target, threads=threads, cache=cache, batch_invariant=batch_invariant,
+                                                         name=name), bound)
+        self.diagnostics, self.applied = self.weight_sets.diagnostics, self.weight_sets.applied
+        types, gives = self.weight_sets.signature
         self._of_weights, self._of_arguments = _gather(self._weight_places), _gather(self._places)
         codes = [CODES[type_.dtype] for type_ in types]
         arguments = [one for number, one in enumerate(prepared.inputs) if number not in names]
@@ -62,19 +62,14 @@ class GraphProgram:
         self._count = len(gives)
         self._written = [place for place, type_ in zip(self._places, types) if type_.in_place]
 
-    @property
-    def num_weight_sets(self) -> int:
-        """How many sets of weights have packed forms now."""
-        return self._programs.count
-
     def refresh(self) -> None:
-        self._programs.refresh()
+        self.weight_sets.refresh()
 
     def __call__(self, values: Sequence) -> list:
         """The outputs of the graph for its inputs, which must be of the types and sizes that it was made for. What it changes is changed."""
         if self._constants:
             values = [*values, *self._constants]
-        bound, arguments = self._programs.get(self._of_weights(values)), self._of_arguments(values)
+        bound, arguments = self.weight_sets.get(self._of_weights(values)), self._of_arguments(values)
         if not self._written:
             return self._call(bound, values, arguments)
         written = [values[place] for place in self._written]

@@ -20,7 +20,7 @@ from .elementwise import type_of_integers
 from .empty import is_empty
 from .source import refusal, tensors_of
 from .tensors import CODE_OF
-from .uniform import CONVERTED, FILLED, SHOWN
+from .uniform import COMPARISONS, CONVERTED, FILLED, SHOWN
 from .views import VIEWS
 
 aten = torch.ops.aten
@@ -37,7 +37,6 @@ _MOVES = frozenset({*SHOWN, *CONVERTED, aten.index_select.default, aten.index.Te
                     aten.squeeze.default, torch.ops.prims.squeeze.default, aten._assert_tensor_metadata.default,
                     torch.ops.diffattn._write_rows.default, operator.getitem})
 _OF_AXES = (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default, aten.var.correction)
-_COMPARISONS = frozenset(getattr(packet, kind) for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge) for kind in ("Tensor", "Scalar"))
 _POWERS = (aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
 
 
@@ -89,7 +88,7 @@ def _is_wrong(node, tensors) -> bool:
         return not tensors[0].dtype.is_floating_point
     if node.target is aten.max_pool2d_with_indices.default and any(user.target is operator.getitem and user.args[1] == 1 for user in node.users):
         return True  # places, beside NaN
-    if node.target in _COMPARISONS and _exceeds_int32(node):
+    if getattr(node.target, "overloadpacket", None) in COMPARISONS and _exceeds_int32(node):
         return True
     if node.target in _MOVES:
         return False

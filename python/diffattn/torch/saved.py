@@ -46,7 +46,7 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
     if changed:
         raise CompileError(f"expected a program that changes nothing, but it changes {', '.join(map(shown, changed))}; diffattn.compile takes such "
                            "modules")
-    specs, places = signature.input_specs, [node for node in graph.graph.nodes if node.op == "placeholder"]
+    specs, places = signature.input_specs, graph.graph.find_nodes(op="placeholder")
     held = {**program.state_dict, **program.constants}
     inline_numbers(graph, places, specs, held)
     _make_row_major(graph)
@@ -70,8 +70,7 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
 
 def _make_row_major(graph) -> None:
     """Results in the order of their axes: a file says nothing of strides."""
-    output = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    for node in output.args[0]:
+    for node in graph.graph.output_node().args[0]:
         if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor):
             node.meta["val"] = node.meta["val"].contiguous()
 

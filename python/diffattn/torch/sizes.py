@@ -7,6 +7,7 @@ import torch
 from torch.utils._sympy.numbers import int_oo
 
 from ..errors import InputError
+from .source import sizes_of
 
 
 class Sizes:
@@ -17,11 +18,9 @@ class Sizes:
         self._alone, self._derived = [], []
         self._guards, self._held = _guards(places), set()
         for number, node in enumerate(places):
-            value = node.meta.get("val")
-            for axis, size in enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]:
-                if isinstance(size, torch.SymInt):
-                    expression = size.node.expr
-                    (self._alone if expression.is_symbol else self._derived).append((node.name, number, axis, expression))
+            for axis, size in sizes_of(node):
+                expression = size.node.expr
+                (self._alone if expression.is_symbol else self._derived).append((node.name, number, axis, expression))
 
     def check(self, leaves) -> None:
         """Raises InputError for sizes of which the compiled code was not made."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 
 from .op import add_operator
+from .scattering import along
 
 #: Where the `first` elements of each row of `x`, [rows, size], are that come first, or all of them where `first` is 0, in their order;
 #: with `descending` 1 the greatest one comes first. Of equal ones the first comes first, and NaN is greater than all others.
@@ -24,16 +25,12 @@ def sort(x, dim=-1, descending=False, *, compares=False):
 
 def sort_stable(x, *, stable=None, dim=-1, descending=False, compares=False):
     """Stable whether that is asked for or not. `compares`: without loops of the host, for axes of any length."""
-    if x.dim() == 0:
-        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
-    return _ranked(x, dim % x.dim(), x.size(dim), descending, compares)
+    return _ranked(x, dim, None, descending, compares)
 
 
 def topk(x, k, dim=-1, largest=True, sorted=True, *, compares=False):
     """Of equal elements the first ones, in their order; always sorted."""
-    if x.dim() == 0:
-        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
-    return _ranked(x, dim % x.dim(), k, largest, compares)
+    return _ranked(x, dim, k, largest, compares)
 
 
 def _fake(x, first, descending):
@@ -67,21 +64,24 @@ def place_of(extreme, x, dim=None, keepdim=False):
         return NotImplemented
     flat = x.reshape(-1) if dim is None else x
     axis = 0 if dim is None else dim % x.dim()
-    places = _at(torch.arange(flat.size(axis), device=x.device), flat.dim(), axis)
+    places = along(torch.arange(flat.size(axis), device=x.device), flat.dim(), axis)
     found = (flat == extreme(flat, axis, keepdim=True)) | (flat != flat)
     first = torch.where(found, places, torch.full((), torch.iinfo(torch.int64).max, dtype=torch.int64, device=x.device)).amin(axis, keepdim)
     return first.reshape([1] * x.dim()) if dim is None and keepdim else first
 
 
 def _ranked(x, dim, count, descending, compares):
-    """The `count` elements that come first, and their places."""
-    size = x.size(dim)
+    """The `count` elements that come first, or all where that is None, and their places."""
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    dim, size = dim % x.dim(), x.size(dim)
+    count = size if count is None else count
     if not (compares or (isinstance(size, int) and size <= _SHORT)):
         keys, first = x.to(torch.int64) if x.dtype == torch.bool else x, count if isinstance(count, int) and 0 < count <= _FEW else 0
         places = _places_in_order(keys, dim, first, descending).narrow(dim, 0, count).contiguous()
         return x.gather(dim, places), places
     ranks = _ranks(x, dim, descending)
-    numbers, places = (_at(torch.arange(size, device=x.device), x.dim() + 1, axis) for size, axis in ((count, dim), (x.size(dim), dim + 1)))
+    numbers, places = (along(torch.arange(length, device=x.device), x.dim() + 1, axis) for length, axis in ((count, dim), (size, dim + 1)))
     nothing = torch.zeros((), dtype=torch.int64, device=x.device)
     order = torch.where(ranks.unsqueeze(dim) == numbers, places, nothing).sum(dim + 1)
     return x.gather(dim, order), order
@@ -94,15 +94,10 @@ def _ranks(x, dim, descending):
     one, other = x.unsqueeze(dim + 1), x.unsqueeze(dim)
     precedes, follows = (_exceeds(other, one), _exceeds(one, other)) if descending else (_exceeds(one, other), _exceeds(other, one))
     places = torch.arange(x.size(dim), device=x.device)
-    earlier = _at(places, x.dim() + 1, dim + 1) < _at(places, x.dim() + 1, dim)
+    earlier = along(places, x.dim() + 1, dim + 1) < along(places, x.dim() + 1, dim)
     return (precedes | ~follows & earlier).to(torch.int64).sum(dim + 1)
 
 
 def _exceeds(x, y):
     """NaN is greater than all others."""
     return x > y if not x.is_floating_point() else (x > y) | (x != x) & (y == y)
-
-
-def _at(x, rank, axis):
-    """A vector along one of `rank` axes."""
-    return x.reshape([-1 if number == axis else 1 for number in range(rank)])

@@ -42,6 +42,24 @@ def refusal(node: torch.fx.Node, message: str) -> CompileError:
     return error
 
 
+def call_before(node: torch.fx.Node, target, args: tuple, kwargs: dict | None = None, *, like: torch.fx.Node | None = None, value=None) -> torch.fx.Node:
+    """A new node before `node`, which comes from where `like`, or else `node`, does, and gives `value`, or else what that does."""
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, args, kwargs)
+    made.meta = dict((like or node).meta)
+    if value is not None:
+        made.meta["val"] = value
+        made.meta.pop("tensor_meta", None)
+    return made
+
+
+def sizes_of(node: torch.fx.Node) -> list[tuple[int | None, torch.SymInt]]:
+    """The sizes of the tensor that a node gives which are symbolic, with their axes; of such a number itself, with None."""
+    value = node.meta.get("val")
+    sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
+    return [(axis, size) for axis, size in sizes if isinstance(size, torch.SymInt)]
+
+
 def op_name(target) -> str:
     """An op by its name, and a function of sizes as Python finds it: `torch.sym_float`, `round`."""
     if not isinstance(target, (types.FunctionType, types.BuiltinFunctionType)):

@@ -22,9 +22,7 @@ def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise InputError(f"{name}: expected a tensor, but got a {type(tensor).__name__}")
     _check_dense(name, tensor)
-    if tensor.device.type != "cpu":
-        hint = "it has no elements" if tensor.device.type == "meta" else "copy it there, with cpu(), and move the module too"
-        raise InputError(f"{name}: expected a tensor in memory of the host, but got one on {tensor.device}; {hint}")
+    check_memory(name, tensor, tensor.is_neg() and not tensor.is_complex())
     if isinstance(tensor, FakeTensor):
         raise InputError(f"{name}: expected a tensor in memory of the host, but got a FakeTensor, which has no elements")
     if tensor.dtype != dtype:
@@ -32,9 +30,15 @@ def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
     if sizes is not None and (len(tensor.shape) != len(sizes) or any(want is not None and want != got for want, got in zip(sizes, tensor.shape))):
         shape = ", ".join("any" if size is None else str(size) for size in sizes)
         raise InputError(f"{name}: expected shape [{shape}], but got {list(tensor.shape)}")
-    if tensor.is_neg() and not tensor.is_complex():
-        raise InputError(f"{name}: expected a tensor whose memory holds its values, but got a lazy view; call resolve_neg() or "
-                         "resolve_conj() first")
+
+
+def check_memory(name: str, tensor: torch.Tensor, is_lazy: bool, error=InputError) -> None:
+    """Raises `error` for a tensor whose elements are not in memory of the host, or, where it `is_lazy`, not those that this holds."""
+    if tensor.device.type != "cpu":
+        hint = "it has no elements" if tensor.device.type == "meta" else "copy it there, with cpu(), and move the module too"
+        raise error(f"{name}: expected a tensor in memory of the host, but got one on {tensor.device}; {hint}")
+    if is_lazy:
+        raise error(f"{name}: expected a tensor whose memory holds its values, but got a lazy view; call resolve_neg() or resolve_conj() first")
 
 
 def _check_dense(name: str, tensor: torch.Tensor) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .empty import is_empty
+from .source import call_before
 
 aten, prims = torch.ops.aten, torch.ops.prims
 #: Ops that make such a tensor, with the place of the number among their operands.
@@ -17,7 +18,8 @@ FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default
 SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expand.default, aten.permute.default,
          aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default, aten.transpose.int, aten.unsqueeze.default,
          aten.view.default, aten._unsafe_view.default)
-_COMPARISONS = (aten.eq.Scalar, aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar)
+COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
+_WITH_NUMBERS = [packet.Scalar for packet in COMPARISONS]
 #: Ops that convert elements.
 CONVERTED = (aten._to_copy.default, prims.convert_element_type.default)
 
@@ -26,7 +28,7 @@ def round_numbers(graph: torch.fx.Graph) -> None:
     """Makes numbers that fill tensors of floats, or that these are compared with, what their type holds, in place: torch-mlir goes on with
     the numbers themselves."""
     for node in graph.nodes:
-        place = 1 if node.target in _COMPARISONS else FILLED.get(node.target)
+        place = 1 if node.target in _WITH_NUMBERS else FILLED.get(node.target)
         number = None if place is None else node.args[place]
         dtype = (node if node.target in FILLED else node.args[0]).meta["val"].dtype if isinstance(number, (int, float)) else torch.bool
         if dtype.is_floating_point:
@@ -49,11 +51,10 @@ def fold(graph: torch.fx.Graph, add_constant) -> None:
             continue
         known[node] = number
         if node.target not in SHOWN and (node.target not in FILLED or value.dtype == torch.uint8):
-            with graph.inserting_before(node), unset_fake_temporarily():
+            with unset_fake_temporarily():
                 # Of uint8 torch-mlir makes none.
-                made = add_constant(node, number.expand(value.shape).clone()) if number.dtype == torch.uint8 else graph.call_function(
-                    aten.full.default, (list(value.shape), number.item()), {"dtype": value.dtype, "device": value.device, "pin_memory": False})
-            made.meta = dict(node.meta)
+                made = add_constant(node, number.expand(value.shape).clone()) if number.dtype == torch.uint8 else call_before(
+                    node, aten.full.default, (list(value.shape), number.item()), {"dtype": value.dtype, "device": value.device, "pin_memory": False})
             node.replace_all_uses_with(made)
             graph.erase_node(node)
             known[made] = known.pop(node)

@@ -6,6 +6,7 @@ torch-mlir guesses which axes of an `aten.view` belong together. Where several s
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 
@@ -13,6 +14,7 @@ import sympy
 import torch
 
 from ..importing.axis_groups import axis_groups
+from .source import call_before
 
 aten, prims = torch.ops.aten, torch.ops.prims
 VIEWS = (aten.view.default, aten._unsafe_view.default)
@@ -32,30 +34,29 @@ def spell_views(graph: torch.fx.Graph) -> None:
         groups = _groups(list(before), list(after), numbers) or [((0, len(before)), (0, len(after)))]
         if len(groups) == len(before) == len(after):
             continue
-        with graph.inserting_before(node):
-            made = _taken_apart(graph, source, sizes, after, groups)
-        made.meta.update(node.meta)
+        made = _taken_apart(node, source, sizes, after, groups)
+        made.meta = dict(node.meta)
         node.replace_all_uses_with(made)
         graph.erase_node(node)
 
 
-def _taken_apart(graph, node, sizes, after, groups):
+def _taken_apart(view, node, sizes, after, groups):
     """Merges what is one group, then splits it; from the last axis on, so that the numbers of the others stay."""
     for (begin, end), (into, to) in reversed(groups):
         shape = node.meta["val"].shape
         if end - begin > 1:
-            merged = [*shape[:begin], _product(shape[begin:end]), *shape[end:]]
-            node = _call(graph, prims.collapse.default, (node, begin, end - 1), node, merged)
+            merged = [*shape[:begin], math.prod(shape[begin:end]), *shape[end:]]
+            node = _call(view, prims.collapse.default, (node, begin, end - 1), merged)
         if any(isinstance(size, torch.SymInt) for size in after[into:to]) and to - into > 1:
             shape = node.meta["val"].shape
-            parts = _without_unknown(graph, node, begin, sizes[into:to], after[into:to])
-            node = _call(graph, aten.unflatten.int, (node, begin, parts), node, [*shape[:begin], *after[into:to], *shape[begin + 1:]])
+            parts = _without_unknown(view, node, begin, sizes[into:to], after[into:to])
+            node = _call(view, aten.unflatten.int, (node, begin, parts), [*shape[:begin], *after[into:to], *shape[begin + 1:]])
         else:
-            node = _split(graph, node, begin, after[into:to])
+            node = _split(view, node, begin, after[into:to])
     return node
 
 
-def _without_unknown(graph, node, axis, sizes, made):
+def _without_unknown(view, node, axis, sizes, made):
     """The sizes that `axis` is taken apart into, with what -1 among them stands for: torch-mlir hands it on as a size."""
     if -1 not in sizes:
         return sizes
@@ -63,35 +64,24 @@ def _without_unknown(graph, node, axis, sizes, made):
     unknown = made[at]
     if isinstance(unknown, torch.SymInt):
         size = node.meta["val"].shape[axis]
-        unknown = graph.call_function(aten.sym_size.int, (node, axis))
-        unknown.meta["val"] = size
+        unknown = call_before(view, aten.sym_size.int, (node, axis), value=size)
         for other in (*sizes[:at], *sizes[at + 1:]):
             size = size // (other.meta["val"] if isinstance(other, torch.fx.Node) else other)
-            unknown = graph.call_function(operator.floordiv, (unknown, other))
-            unknown.meta["val"] = size
+            unknown = call_before(view, operator.floordiv, (unknown, other), value=size)
     return [*sizes[:at], unknown, *sizes[at + 1:]]
 
 
-def _split(graph, node, axis, sizes):
+def _split(view, node, axis, sizes):
     """`axis` taken apart into known sizes, one by one: `aten.unflatten` is a view again for torch-mlir."""
     for number in range(len(sizes) - 1):
         shape, at = node.meta["val"].shape, axis + number
-        parts = [sizes[number], _product(sizes[number + 1:])]
-        node = _call(graph, prims.split_dim.default, (node, at, sizes[number]), node, [*shape[:at], *parts, *shape[at + 1:]])
+        parts = [sizes[number], math.prod(sizes[number + 1:])]
+        node = _call(view, prims.split_dim.default, (node, at, sizes[number]), [*shape[:at], *parts, *shape[at + 1:]])
     return node
 
 
-def _call(graph, target, arguments, like, shape):
-    node = graph.call_function(target, arguments)
-    node.meta["val"] = like.meta["val"].new_empty(shape)
-    return node
-
-
-def _product(sizes):
-    result = 1
-    for size in sizes:
-        result = result * size
-    return result
+def _call(view, target, arguments, shape):
+    return call_before(view, target, arguments, value=view.meta["val"].new_empty(shape))
 
 
 def _groups(before, after, numbers):
@@ -104,7 +94,7 @@ def _is_same(before, after) -> bool:
     if len(before) == len(after) == 1:
         before, after = before[0], after[0]
         return before is after or _expression(before) == _expression(after)
-    return sympy.expand(_product(map(_expression, before)) - _product(map(_expression, after))) == 0
+    return sympy.expand(math.prod(map(_expression, before)) - math.prod(map(_expression, after))) == 0
 
 
 def _expression(size):
