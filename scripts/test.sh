@@ -38,7 +38,7 @@ failed=() options=()
 # files pytest-xdist then waits for ever.
 run_pytest() {
   (cd "$root" && OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
-    "${options[@]}" "$@") ||
+    --disable-warnings "${options[@]}" "$@") ||
     failed+=(pytest)
 }
 

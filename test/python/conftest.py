@@ -23,9 +23,11 @@ def pytest_configure(config):
 
 
 #: The files that take longest, first of all: processes that take whole files then end together.
-LONGEST = ["test_docs.py", "test_gpu_check.py", "test_attention_extremes.py", "test_torch_family.py", "test_ptxas_gate.py", "test_cuda_sim.py",
-           "test_attention_random.py", "test_sequences.py", "test_quantized.py", "test_batch_invariant.py", "test_torch_models.py",
-           "test_torch_attention.py", "test_attention_exact.py", "test_attack.py", "test_onnx_models.py", "test_wheel_binary.py"]
+LONGEST = ["test_docs.py", "test_gpu_check.py", "test_ptxas_gate.py", "test_torch_models.py", "test_attention_extremes.py",
+           "test_closed_pipes.py", "test_quantized.py", "test_batch_invariant.py", "test_attention_exact.py", "test_torch_family.py",
+           "test_backward_kernel.py", "test_attention_backward.py", "test_cuda_sim.py", "test_sequences.py", "test_onnx_models.py",
+           "test_attention_random.py", "test_row_invariance.py", "test_torch_partition.py", "test_torch_attention.py", "test_jax_training.py",
+           "test_attack.py", "test_digits.py", "test_wheel_binary.py"]
 
 
 def drawn(cases, count, seed):

@@ -129,8 +129,7 @@ def test_the_shapes_of_a_gpu_choose_every_kernel(packed, chip, least, request, m
     def plan_generated(launcher, item, rows, aligned, seed):
         call = id(launcher), item.name, rows, aligned
         if call not in chosen:
-            tensors, _ = generated.make(item, rows, aligned, seed, "cpu")
-            chosen[call] = launcher.prepare_function(item.name, tensors, offsets=False).kernels
+            chosen[call] = launcher.prepare_function(item.name, generated.make(item, rows, aligned, seed, "cpu"), offsets=False).kernels
         return {"kernels": chosen[call], "failures": []}
 
     monkeypatch.setattr(check_kernels, "check", plan)

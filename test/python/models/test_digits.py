@@ -8,7 +8,7 @@ from torch import nn
 import diffattn
 
 pytestmark = pytest.mark.oracle
-EPOCHS, WARM_UP, BATCH, RATE = 40, 3, 64, 2e-3
+EPOCHS, WARM_UP, BATCH, RATE = 20, 3, 64, 3e-3
 
 
 def test_digits():

@@ -30,12 +30,12 @@ def listed():
 
 
 def make(item, rows, aligned, seed, device):
-    """(operands, outputs): operands in order; outputs: (number of the operand, or None for the result, exact, allowed error)."""
+    """The operands in order; those that the function writes are NaN."""
     import torch
 
     from .operands import TYPES
     generator = torch.Generator(device=device).manual_seed(seed)
-    element, width, unit = TYPES[item.element], item.width, ROUNDOFF[item.element]
+    element, width = TYPES[item.element], item.width
     # A product whose rows are not aligned is the library's.
     skip = 0 if aligned or item.op == "project" else 1
 
@@ -51,35 +51,47 @@ def make(item, rows, aligned, seed, device):
     def poison(*shape, dtype=element):
         return place(torch.full(shape, float("nan"), dtype=dtype, device=device))
 
+    if item.op == "row_norm":
+        return [normal(rows, width), normal(width)]
+    if item.op == "gate":
+        return [normal(rows, width), normal(rows, width), poison(rows, width)]
+    if item.op == "turn":
+        return [normal(rows, 8, 2, width), normal(rows, width), normal(rows, width), poison(rows, 8, 2, width)]
+    if item.op == "project":
+        return [normal(3, width, dtype=element), normal(321, width, dtype=element), normal(3, 321)]
+    if item.op == "angles":
+        at, f = place(torch.randint(0, 200, (rows,), generator=generator, device=device)), normal(width)
+        return [at, f, poison(rows, width, dtype=torch.float32), normal(7, width, dtype=element), place(torch.zeros(width, dtype=element, device=device))]
+    raise ValueError(f"expected an op of {', '.join(sorted({i.op for i in listed()}))}, but got {item.op}")
+
+
+def expected(item, operands):
+    """What a call writes, before it does: (number of the operand, or None for the result, exact, allowed error) of each output."""
+    import torch
+
+    unit = ROUNDOFF[item.element]
+
     def rounded(want, terms=None):
         """One rounding, and some operations on numbers as large as `terms`."""
         return unit * want.abs() + SMALL * (want.abs() if terms is None else terms) + 2.0 ** -24
 
+    given = [operand.double() for operand in operands]
     if item.op == "row_norm":
-        x, w = normal(rows, width), normal(width)
-        want = x.double() * torch.rsqrt(x.double().square().sum(-1, keepdim=True)) * w.double()
-        return [x, w], [(None, want, rounded(want))]
+        x, w = given
+        want = x * torch.rsqrt(x.square().sum(-1, keepdim=True)) * w
+        return [(None, want, rounded(want))]
     if item.op == "gate":
-        x, y = normal(rows, width), normal(rows, width)
-        want = x.double() * torch.sigmoid(x.double()) * y.double()
-        return [x, y, poison(rows, width)], [(2, want, rounded(want))]
+        x, y, _ = given
+        want = x * torch.sigmoid(x) * y
+        return [(2, want, rounded(want))]
     if item.op == "turn":
-        x, cos, sin = normal(rows, 8, 2, width), normal(rows, width), normal(rows, width)
-        first, second = x[:, :, 0].double(), x[:, :, 1].double()
-        c, s = cos.double()[:, None], sin.double()[:, None]
+        first, second, c, s = given[0][:, :, 0], given[0][:, :, 1], given[1][:, None], given[2][:, None]
         want = torch.stack([first * c - second * s, second * c + first * s], 2)
         terms = torch.stack([(first * c).abs() + (second * s).abs(), (second * c).abs() + (first * s).abs()], 2)
-        return [x, cos, sin, poison(rows, 8, 2, width)], [(3, want, rounded(want, terms))]
+        return [(3, want, rounded(want, terms))]
     if item.op == "project":
-        x, w, before = normal(3, width, dtype=element), normal(321, width, dtype=element), normal(3, 321)
-        want = before.double() + x.double() @ w.double().T
-        terms = before.double().abs() + x.double().abs() @ w.double().abs().T
-        return [x, w, before], [(2, want, SMALL * terms)]
-    if item.op == "angles":
-        at, f = place(torch.randint(0, 200, (rows,), generator=generator, device=device)), normal(width)
-        angle = at.double()[:, None] * f.double()
-        x, sums = normal(7, width, dtype=element), place(torch.zeros(width, dtype=element, device=device))
-        want = x.double().sum(0)
-        return ([at, f, poison(rows, width, dtype=torch.float32), x, sums],
-                [(2, torch.cos(angle), SMALL + 2.0 ** -23 * angle.abs()), (4, want, 7 * unit * x.double().abs().sum(0))])
-    raise ValueError(f"expected an op of {', '.join(sorted({i.op for i in listed()}))}, but got {item.op}")
+        x, w, before = given
+        return [(2, before + x @ w.T, SMALL * (before.abs() + x.abs() @ w.abs().T))]
+    at, f, _, x, _ = given
+    angle = at[:, None] * f
+    return [(2, torch.cos(angle), SMALL + 2.0 ** -23 * angle.abs()), (4, x.sum(0), 7 * unit * x.abs().sum(0))]
