@@ -114,6 +114,7 @@ def test_numbers_alone():
 OF_ROWS = {
     "sum": lambda u: (u.sum(), u.sum(1), u.sum(1, dtype=torch.uint8), u.sum(dtype=torch.float32)), "product": lambda u: u.prod(1), "extremes": lambda u: (u.amax(1), u.amin(), *u.max(1), *u.min(0)), "places": lambda u: (u.argmax(1), u.argmin()),
     "sorted": lambda u: (*u.sort(1), *u.topk(2, 1)), "shifted": lambda u: u >> 1, "margin": lambda u: F.pad(u, (1, 1), value=200), "running": lambda u: u.cumsum(1),
+    "numbers": lambda u: (u & 200, torch.fmod(u, 7), torch.rsub(u, u.flip(0)), torch.where(u > 100, u, 7), torch.where(u > 100, 200, 3)), "limits": lambda u: u.clamp(u.flip(0), u.flip(0) | 128),
 }
 
 
