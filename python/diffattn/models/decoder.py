@@ -11,7 +11,7 @@ and one function a layer for each of them, called in a loop. In the form with pa
 block_table [B,M] before the caches, and in place of the others there is
 
     score(ids [B,T], targets [B,T], lengths [B], positions [B], block_table [B,M], kcache, vcache)
-        -> log-probabilities of the targets [B,T], the likeliest ids [B,T] and theirs [B,T], logits [B,V], kcache, vcache
+        -> log-probabilities of the targets [B,T], the likeliest ids [B,T,5] and theirs [B,T,5], logits [B,V], kcache, vcache
 
 Caches are updated in place. A call whose arguments are out of range reports an error and computes no layer.
 """

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Optional
 
 from ..tokenizer import Tokenizer
@@ -37,15 +38,16 @@ class ChoiceParts:
 
 
 class Answer:
-    """The choices of `prompts` with `n` each, whose numbers are prompt · n + choice."""
+    """The choices of `prompts` with `n` each, whose numbers are prompt · n + choice. `likely`: so many ids are told with each token's
+    log-probability; None tells of none."""
 
     kind, chunk_kind, prefix = "text_completion", "text_completion", "cmpl"
 
     def __init__(self, model: str, fingerprint: str, seed: int, prompts: Sequence[Sequence[int]], n: int, tokenizer: Tokenizer,
-                 has_logprobs: bool, prompt_texts: Sequence[str] = ()) -> None:
+                 likely: Optional[int], prompt_texts: Sequence[str] = ()) -> None:
         self.head = {"id": f"{self.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model,
                      "system_fingerprint": fingerprint}
-        self.seed, self.n, self.has_logprobs = seed, n, has_logprobs
+        self.seed, self.n, self.likely = seed, n, likely
         self.prompts, self._text_of = prompts, TokenTexts(tokenizer)
         self.choices = [ChoiceParts(prompt[-1]) for prompt in prompts for _ in range(n)]
         for number, text in enumerate(prompt_texts):  # with echo
@@ -79,8 +81,8 @@ class Answer:
         scores = event.scores
         result: list[tuple[int, Optional[int], Optional[Likelihood]]] = [(prompt[0], None, None)]
         for at, (token, before) in enumerate(zip(prompt[1:], prompt)):
-            likelihood = Likelihood(float(scores.log_p[at]), ((int(scores.best[at]), float(scores.best_log_p[at])),))
-            result.append((token, before, likelihood))
+            likely = zip(scores.likely[at].tolist(), scores.likely_log_p[at].tolist())
+            result.append((token, before, Likelihood(float(scores.log_p[at]), tuple(islice(likely, self.likely or 0)))))
         return result
 
     # ---- objects ----------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class Answer:
 
     def _take_logprobs(self, choice: ChoiceParts) -> Optional[dict[str, Any]]:
         tokens, choice.tokens = choice.tokens, []
-        if not self.has_logprobs:
+        if self.likely is None:
             return None
         result: dict[str, list] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for token, before, likelihood in tokens:
@@ -158,7 +160,7 @@ class ChatAnswer(Answer):
 
     def _take_logprobs(self, choice: ChoiceParts) -> Optional[dict[str, Any]]:
         tokens, choice.tokens = choice.tokens, []
-        if not self.has_logprobs:
+        if self.likely is None:
             return None
 
         def entry(token: int, before: Optional[int], log_p: float) -> dict[str, Any]:

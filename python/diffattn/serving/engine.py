@@ -265,7 +265,7 @@ class Engine:
         request, sequence = ticket.request, ticket.sequence
         self.statistics.shared_tokens += sequence.shared
         if request.scores:
-            parts = [[getattr(part, name) for part in ticket.scores] for name in ("log_p", "best", "best_log_p")]
+            parts = [[getattr(part, name) for part in ticket.scores] for name in ("log_p", "likely", "likely_log_p")]
             ticket.deliver(PromptScored(Scores(*map(np.concatenate, parts))))
         if not request.max_tokens:
             self._end(ticket, RequestEnded(cancelled=False))

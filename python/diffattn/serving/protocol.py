@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import InputError
 from ..generation_config import GenerationDefaults
+from ..models.likelihood import LIKELIEST
 from ..sampling import Sampler
 from ..text import printable_name, shown
 from .requests import MOST_CHOICES, MOST_LIKELY
@@ -103,8 +104,8 @@ class CompletionBody(Body):
     def check(self) -> None:
         if self.best_of not in (None, self.n):
             raise BodyError(f"best_of: expected none, or the n of {self.n}, but got {self.best_of}", "best_of")
-        if self.echo and (self.logprobs or 0) > 1:
-            raise BodyError(f"logprobs: expected at most 1 with echo, but got {self.logprobs}", "logprobs")
+        if self.echo and (self.logprobs or 0) > LIKELIEST:
+            raise BodyError(f"logprobs: expected at most {LIKELIEST} with echo, but got {self.logprobs}", "logprobs")
         if self.max_tokens == 0 and not self.echo:
             raise BodyError("max_tokens: expected at least 1 without echo, but got 0", "max_tokens")
 

@@ -42,11 +42,12 @@ class Prompted:
 
 @dataclass
 class Scores:
-    """Of tokens that follow one another: log-probabilities `[n]` f32, the likeliest ids `[n]` i64 and theirs `[n]` f32."""
+    """Of tokens that follow one another: log-probabilities `[n]` f32, and of each place the likeliest ids `[n, k]` i64, in their
+    order, and theirs `[n, k]` f32. k is `LIKELIEST` of the models, or the vocabulary where that is smaller."""
 
     log_p: np.ndarray
-    best: np.ndarray
-    best_log_p: np.ndarray
+    likely: np.ndarray
+    likely_log_p: np.ndarray
 
 
 class Sequences:

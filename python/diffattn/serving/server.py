@@ -187,7 +187,7 @@ class Server:
             limit = max(self.engine.capacity - len(prompts[0]), 1) if given is None else given
             options["likely"] = (body.top_logprobs or 0) if body.logprobs else None
             requests = [Request(tuple(prompt), limit, **options) for prompt in prompts]
-            answer: Answer = ChatAnswer(self.name, self.fingerprint, seed, prompts, options["choices"], tokenizer, bool(body.logprobs))
+            answer: Answer = ChatAnswer(self.name, self.fingerprint, seed, prompts, options["choices"], tokenizer, options["likely"])
         else:
             assert isinstance(body, CompletionBody)
             prompts = [self._prompt(prompt) for prompt in body.prompts()]
@@ -195,7 +195,7 @@ class Server:
             options |= {"likely": body.logprobs, "scores": bool(body.echo) and (body.logprobs is not None or limit == 0)}
             requests = [Request(tuple(prompt), limit, **options) for prompt in prompts]
             texts = [prompt if isinstance(prompt, str) else tokenizer.decode(prompt) for prompt in body.prompts()] if body.echo else []
-            answer = Answer(self.name, self.fingerprint, seed, prompts, options["choices"], tokenizer, body.logprobs is not None, texts)
+            answer = Answer(self.name, self.fingerprint, seed, prompts, options["choices"], tokenizer, body.logprobs, texts)
         return answer, requests
 
     def _prompt(self, prompt: str | list[int]) -> list[int]:

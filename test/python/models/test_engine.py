@@ -43,7 +43,7 @@ def engine(tiny):
 def plain(event):
     """An event as what can be compared bit for bit."""
     if isinstance(event, PromptScored):
-        return tuple(values.tobytes() for values in (event.scores.log_p, event.scores.best, event.scores.best_log_p))
+        return tuple(values.tobytes() for values in (event.scores.log_p, event.scores.likely, event.scores.likely_log_p))
     return repr(event)
 
 

@@ -11,6 +11,8 @@ from test_builders import SMALL, opt  # noqa: F401
 import diffattn
 from diffattn import models
 from diffattn.errors import ConfigError, InputError, RunError
+from diffattn.models import likelihood
+from diffattn.models.likelihood import LIKELIEST
 from diffattn.runtime import Executable
 from diffattn.serving import model as paged_model
 from diffattn.serving.pages import PagePool
@@ -221,10 +223,37 @@ def test_scores(kind, load):
     exact = whole.astype(np.float64)
     exact -= exact.max(-1, keepdims=True)
     exact -= np.log(np.exp(exact).sum(-1, keepdims=True))
-    log_p, best, best_log_p = (np.concatenate([getattr(part, name) for part in parts]) for name in ("log_p", "best", "best_log_p"))
+    log_p, likely, likely_log_p = (np.concatenate([getattr(part, name) for part in parts]) for name in ("log_p", "likely", "likely_log_p"))
     np.testing.assert_allclose(log_p, exact[np.arange(len(prompt) - 1), prompt[1:]], atol=2e-5)
-    assert (best == exact[:-1].argmax(-1)).all()
-    np.testing.assert_allclose(best_log_p, exact[:-1].max(-1), atol=2e-5)
+    order = np.argsort(-whole[:-1], axis=-1, kind="stable")[:, :LIKELIEST]
+    assert (likely == order).all()
+    np.testing.assert_allclose(likely_log_p, np.take_along_axis(exact[:-1], order, -1), atol=2e-5)
+    # What tells whether a token is the likeliest is one number, not two that were rounded apart.
+    at = np.arange(len(log_p))
+    for rank in range(LIKELIEST):
+        known = likely[:, rank] == prompt[1:]
+        assert (log_p[known] == likely_log_p[at[known], rank]).all()
+    assert (likely[:, 0] == prompt[1:]).any()
+
+
+@pytest.mark.parametrize("vocab, found", [(90, [3, 7, 20, 21, 89]), (3, [1, 2, 0])])
+def test_equal_likelihoods_come_in_the_order_of_ids(vocab, found):
+    """Tokens whose rows of the head are equal, and zeros of both signs; of a small vocabulary all are told."""
+    m = models.Module(None)
+    f = m.function("rank")
+    h, targets = f.argument("h", "f32", [None, vocab]), f.argument("targets", "i64", [None])
+    f.ret(*likelihood.of_targets(f, h, targets, vocab, lambda part: part))
+    logits = np.full((70, vocab), -9, np.float32)
+    if vocab == 90:
+        logits[:, [7, 3]], logits[:, [20, 89]], logits[:, 21], logits[:, 60] = 5, -0.0, 0.0, -1
+    else:
+        logits[:, 0], logits[:, 1] = -np.inf, 2
+    log_p, likely, likely_log_p = Executable(str(m)).call("rank", logits, np.full(70, found[1]))
+    assert (likely == found).all() and likely_log_p.shape == (70, len(found))
+    exact = logits[0].astype(np.float64) - logits[0].max()
+    exact -= np.log(np.exp(exact).sum())
+    np.testing.assert_allclose(likely_log_p, np.tile(exact[found], (70, 1)), rtol=1e-6, atol=1e-7)
+    assert (log_p == likely_log_p[:, 1]).all()
 
 
 @pytest.mark.parametrize("kind", models.PAGED)
@@ -235,8 +264,9 @@ def test_caches_are_updated_in_place(kind, opt):  # noqa: F811
     out = opt(text, "--empty-tensor-to-alloc-tensor", "--cse", "--one-shot-bufferize=bufferize-function-boundaries=1 "
               "function-boundary-type-conversion=identity-layout-map", "--drop-equivalent-buffer-results", "--cse", "--canonicalize", "--cse")
     copies = [line for line in out.splitlines() if "memref.copy" in line]
-    # A step stores a row of keys and one of values, and scores come in parts of three results. Pages are written where they lie.
-    assert sum("strided" in line for line in copies) == 5, copies
+    # A step stores a row of keys and one of values, scores come in parts of three results, and their ranks leave four columns. Pages are
+    # written where they lie.
+    assert sum("strided" in line for line in copies) == 9, copies
     assert not any(re.search(r"memref<\d+x\?x64x\d+x", line) for line in copies), copies
 
 

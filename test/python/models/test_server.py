@@ -113,6 +113,17 @@ def test_log_probabilities_of_prompt_and_text(client, model):
     for at in range(1, len(ids)):  # as evaluators ask whether a text is the likeliest
         likeliest = log_p[at - 1].argmax() == ids[at]
         assert (logprobs["token_logprobs"][at] == max(logprobs["top_logprobs"][at].values())) == likeliest
+    for likely in (0, 3, 5):
+        asked = client.complete(prompt=ids, echo=True, logprobs=likely, max_tokens=2)["choices"][0]["logprobs"]
+        assert asked["token_logprobs"] == logprobs["token_logprobs"]
+        for at in range(1, len(ids)):
+            ranked = np.argsort(-logits[at - 1], kind="stable")[:likely].tolist()
+            expected = {model.tokenizer.decode([ids[at - 1], token])[len(model.tokenizer.decode([ids[at - 1]])):]: log_p[at - 1, token]
+                        for token in [*ranked, ids[at]]}
+            got = asked["top_logprobs"][at]
+            assert list(got) == list(expected)
+            np.testing.assert_allclose(list(got.values()), list(expected.values()), atol=1e-5)
+        assert [len(asked["top_logprobs"][at]) for at in (-2, -1)] == [max(likely, 1)] * 2
     nothing = client.complete(prompt=ids, echo=True, logprobs=1, max_tokens=0)["choices"][0]
     assert nothing["logprobs"]["token_logprobs"] == logprobs["token_logprobs"][: len(ids)] and nothing["finish_reason"] == "length"
     assert nothing["text"] == "In the beginning God made the house"
@@ -173,7 +184,7 @@ def test_chats(client):
     ("completions", {"n": 0}, 400, "n: expected greater than or equal to 1"),
     ("completions", {"n": 33}, 400, "expected at most 32 choices, but got 33"),
     ("completions", {"best_of": 2}, 400, "best_of: expected none, or the n of 1, but got 2"),
-    ("completions", {"echo": True, "logprobs": 2}, 400, "logprobs: expected at most 1 with echo, but got 2"),
+    ("completions", {"echo": True, "logprobs": 6}, 400, "logprobs: expected at most 5 with echo, but got 6"),
     ("completions", {"logit_bias": {"x": 1}}, 400, "logit_bias: expected token ids and numbers from -100 to 100, but got 'x': 1"),
     ("completions", {"logit_bias": {"5": 101}}, 400, "logit_bias: expected token ids and numbers from -100 to 100"),
     ("completions", {"logit_bias": {"2048": 1}}, 400, "logit_bias: expected token ids below 2048, but got 2048"),
@@ -239,21 +250,21 @@ def random_body(rng):
     body = {"prompt": text[begin : begin + rng.choice([20, 200, 700, rng.randint(1, 900)])], "max_tokens": rng.randint(1, 24), "seed": rng.randrange(1 << 40),
             "temperature": rng.choice([0, 0.7, 1.3]), "top_p": rng.choice([1, 0.9]), "n": rng.choice([1, 1, 1, 3])}
     if rng.random() < 0.5:
-        body["logprobs"], body["echo"] = rng.choice([0, 1]), rng.random() < 0.5
+        body["logprobs"], body["echo"] = rng.choice([0, 1, 5]), rng.random() < 0.5
     return body
 
 
-def test_sixty_four_clients_get_what_each_gets_alone(client, folder, tmp_path):
-    """Every text and every log-probability, of a server with one thread and of one with two."""
+def test_sixty_four_clients_get_what_each_gets_alone(client, folder, tmp_path, full):
+    """Every text and every log-probability, of a server with one thread and of one with two. A thousand requests in the long form."""
     rng = random.Random(12)
-    bodies = [random_body(rng) for _ in range(128)]
+    bodies = [random_body(rng) for _ in range(1000 if full else 128)]
     alone = [client.complete(**body) for body in bodies]
     with serving(folder, tmp_path, "--rows=24", "--context=600", "--cache-memory=12", "--threads=2") as other:
         for busy in (client, other):
             got = {}
 
             def one(number):
-                for at in (number, number + 64):
+                for at in range(number, len(bodies), 64):
                     time.sleep(random.random() * 0.2)
                     got[at] = busy.complete(**bodies[at])
 
@@ -264,7 +275,7 @@ def test_sixty_four_clients_get_what_each_gets_alone(client, folder, tmp_path):
                 thread.join()
             for at, answer in got.items():
                 assert answer["choices"] == alone[at]["choices"], bodies[at]
-            assert len(got) == 128 and busy.metric("steps") < busy.metric("new_tokens") / 2
+            assert len(got) == len(bodies) and busy.metric("steps") < busy.metric("new_tokens") / 2
             assert busy.metric("used_pages") == 0
 
 
