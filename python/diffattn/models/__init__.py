@@ -26,8 +26,6 @@ BUILDERS = {
     **dict.fromkeys(timm_vit.ARCHITECTURES, timm_vit.build),
 }
 DECODERS = ("diff_v1", "diff_v2", "diffllama", "motif", "phi4flash")
-#: Those whose caches may lie in pages.
-PAGED = ("diff_v1", "diff_v2", "diffllama", "motif")
 MOST_PAGE_ROWS = 1 << 16
 
 
@@ -41,8 +39,8 @@ def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.j
     kind = model_type(checked)
     if page_rows is None:
         return BUILDERS[kind](checked, dtype)
-    if kind not in PAGED:
-        raise checked.fail("model_type", f"one of {', '.join(PAGED)}, whose caches lie in pages", kind)
+    if kind not in DECODERS:
+        raise checked.fail("model_type", f"one of {', '.join(DECODERS)}, whose caches lie in pages", kind)
     return BUILDERS[kind](checked, dtype, checks.integer("page_rows", page_rows, 1, MOST_PAGE_ROWS))
 
 
@@ -65,4 +63,4 @@ def _check_nested(config: Config, key: str) -> None:
                           f"which has another {shown(differ[0])}; save that part alone, its text_config as config.json beside its weights")
 
 
-__all__ = ["BUILDERS", "DECODERS", "PAGED", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]
+__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]

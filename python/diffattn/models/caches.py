@@ -50,14 +50,26 @@ class Rows:
 
         return f.loop(batch, caches, of_sequence)
 
-    def in_view(self, f: Function, cache: Value, pairing: str | None, layer: Value, batch: Value) -> Value | tuple[Value, Value]:
+    def in_view(self, f: Function, cache: Value, pairing: str | None, layer: Value, batch: Value,
+                tables: Sequence[Value]) -> Value | tuple[Value, Value]:
         """A layer of a cache, or with `pairing` its two maps, of the whole capacity: how far a row sees is data, which kv_len
         says, and no shape depends on data."""
-        return _view(f, cache, pairing, layer, batch)
+        return _view(f, cache, pairing, layer, batch, cache.dims[2])
 
     def sight(self, tables: Sequence[Value]) -> dict[str, Value]:
         """What attention takes to find the keys."""
         return {}
+
+
+class FirstRows(Rows):
+    """Rows of which layers look at the first `sight` places alone, so that the form of attention need not follow the capacity."""
+
+    def arguments(self, f: Function) -> list[Value]:
+        return [f.argument("sight", "index")]
+
+    def in_view(self, f: Function, cache: Value, pairing: str | None, layer: Value, batch: Value,
+                tables: Sequence[Value]) -> Value | tuple[Value, Value]:
+        return _view(f, cache, pairing, layer, batch, tables[0])
 
 
 @dataclass(frozen=True)
@@ -140,16 +152,16 @@ class Pages:
 
         return f.loop(batch, caches, one if length == 1 else several)
 
-    def in_view(self, f: Function, cache: Value, pairing: str | None, layer: Value, batch: Value) -> Value | tuple[Value, Value]:
-        return _view(f, cache, pairing, layer, cache.dims[1])
+    def in_view(self, f: Function, cache: Value, pairing: str | None, layer: Value, batch: Value,
+                tables: Sequence[Value]) -> Value | tuple[Value, Value]:
+        return _view(f, cache, pairing, layer, cache.dims[1], cache.dims[2])
 
     def sight(self, tables: Sequence[Value]) -> dict[str, Value]:
         return {"block_table": tables[0]}
 
 
-def _view(f: Function, cache: Value, pairing: str | None, layer: Value, count: Value) -> Value | tuple[Value, Value]:
-    """`count` entries of a layer of a cache, in whole or as the two maps of a pairing."""
-    length = cache.dims[2]
+def _view(f: Function, cache: Value, pairing: str | None, layer: Value, count: Value, length: Dim) -> Value | tuple[Value, Value]:
+    """The first `length` tokens of `count` entries of a layer of a cache, in whole or as the two maps of a pairing."""
     if pairing is not None:
         return layers.split_cache(f, cache, pairing, layer, count, length)
     return f.slice(cache, [layer, 0, 0, 0, 0], [1, count, length, *cache.dims[3:]], [0])

@@ -77,11 +77,11 @@ class Mamba:
     def _linear(self, f: Function, x: Value, name: str, which: Value, bias: bool) -> Value:
         return layers.linear(f, x, self._weight(f, f"{name}.weight", which), self._weight(f, f"{name}.bias", which) if bias else None)
 
-    def _inputs(self, f: Function, x: Value, conv: Value, which: Value, offsets: Value, batch: Dim, length: Dim) -> Value:
+    def _inputs(self, f: Function, x: Value, conv: Value, place: Value, offsets: Value, batch: Dim, length: Dim) -> Value:
         """What the taps see, `[B, K - 1 + T, I]`: the inputs before these tokens, and theirs."""
         before, inner = self.taps - 1, self.inner
         wide = f.empty([batch, f.scalar("arith.addi", f.index(length), f.index(before)), inner], "f32")
-        old = f.slice(conv, [which, 0, 0, 0], [1, batch, before, inner], [0])
+        old = f.slice(conv, [place, 0, 0, 0], [1, batch, before, inner], [0])
 
         def begin(offset: Value, value: Value, _: Value) -> Value:
             return f.select(f.compare("sgt", offset, f.i64(0)), value, f.f32(0))
@@ -111,13 +111,13 @@ class Mamba:
         spec = ", ".join(["b t i"] * self.taps + ["i"] * (self.taps + len(bias))) + " -> b t i"
         return f.generic(spec, [*seen, *taps, *bias], f.empty(size, "f32"), add)
 
-    def _kept(self, f: Function, wide: Value, conv: Value, which: Value, lengths: Value, batch: Dim) -> Value:
+    def _kept(self, f: Function, wide: Value, conv: Value, place: Value, lengths: Value, batch: Dim) -> Value:
         """The states of the convolution after these tokens: the last inputs of each row."""
-        at, size = [which, 0, 0, 0], [1, batch, self.taps - 1, self.inner]
+        at, size = [place, 0, 0, 0], [1, batch, self.taps - 1, self.inner]
 
         def last(n: Value, _: Value) -> Value:
-            place = f.scalar("arith.addi", f.to_index(n), f.loop_index(1))
-            return f.extract(wide, f.loop_index(0), place, f.loop_index(2))
+            token = f.scalar("arith.addi", f.to_index(n), f.loop_index(1))
+            return f.extract(wide, f.loop_index(0), token, f.loop_index(2))
 
         kept = f.generic("b -> b k i", [lengths], f.slice(conv, at, size, [0]), last)
         return f.insert(kept, conv, at, size)
@@ -134,11 +134,11 @@ class Mamba:
         return f.generic("b t i, b -> b t i", [f.expand(rows, 0, [batch, length]), lengths],
                          f.empty([batch, length, self.inner], "f32"), softplus)
 
-    def _scan(self, f: Function, u: Value, dt: Value, dbc: Value, state: Value, memory: Value, which: Value, offsets: Value,
-              batch: Dim, length: Dim) -> tuple[Value, Value]:
+    def _scan(self, f: Function, u: Value, dt: Value, dbc: Value, state: Value, memory: Value, which: Value, place: Value,
+              offsets: Value, batch: Dim, length: Dim) -> tuple[Value, Value]:
         """The states after the tokens, and y in the place of `memory`, `[B, T, I]`."""
         states, inner = self.states, self.inner
-        at, size = [which, 0, 0, 0], [1, batch, states, inner]
+        at, size = [place, 0, 0, 0], [1, batch, states, inner]
         decay = f.generic("n i -> n i", [self._weight(f, "A_log", which)], f.empty([states, inner], "f32"),
                           lambda a, _: f.scalar("arith.negf", f.scalar("math.exp", a)))
         skip = self._weight(f, "D", which)
@@ -166,7 +166,7 @@ class Mamba:
 
             # One state of all channels after another, so that lanes run along channels.
             def read(n: Value, memory: Value) -> list[Value]:
-                h = f.slice(state, [which, 0, n, 0], [1, batch, 1, inner], [0, 2])
+                h = f.slice(state, [place, 0, n, 0], [1, batch, 1, inner], [0, 2])
                 c = f.slice(c_t, [0, n], [batch, 1], [1])
                 row = f.generic("b i, b -> b i", [h, c], f.slice(memory, [0, t, 0], [batch, 1, inner], [1]),
                                 lambda x, y, total: f.scalar("arith.addf", total, f.scalar("arith.mulf", x, y)))
@@ -176,19 +176,20 @@ class Mamba:
 
         return tuple(f.loop(length, [state, memory], token))
 
-    def mix(self, f: Function, residual: Value, x: Value, memory: Value, conv: Value, state: Value, which: Value, offsets: Value,
-            lengths: Value, batch: Dim, length: Dim) -> tuple[Value, Value, Value, Value]:
-        """The residual with the layer's output for the rows `x`, y of these rows in the place of `memory` `[M, I]`, and both
-        states. Sequences go on from `offsets`, i64 `[B]`, by `lengths` tokens of `length`."""
+    def mix(self, f: Function, residual: Value, x: Value, memory: Value, conv: Value, state: Value, which: Value, place: Value,
+            offsets: Value, lengths: Value, batch: Dim, length: Dim) -> tuple[Value, Value, Value, Value]:
+        """The residual with the output of layer `which` for the rows `x`, y of these rows in the place of `memory` `[M, I]`, and both
+        states, in which it is layer `place`. Sequences go on from `offsets`, i64 `[B]`, by `lengths` tokens of `length`."""
         rows, inner = x.dims[0], self.inner
         xz = self._linear(f, x, "in_proj", which, self.bias)
-        wide = self._inputs(f, f.slice(xz, [0, 0], [rows, inner]), conv, which, offsets, batch, length)
+        wide = self._inputs(f, f.slice(xz, [0, 0], [rows, inner]), conv, place, offsets, batch, length)
         u = self._convolved(f, wide, which, batch, length)
-        conv = self._kept(f, wide, conv, which, lengths, batch)
+        conv = self._kept(f, wide, conv, place, lengths, batch)
         dbc = self._linear(f, layers.cast(f, f.collapse(u, [[0, 1], [2]], [rows, inner]), self.elem), "x_proj", which, False)
         low = layers.cast(f, f.slice(dbc, [0, 0], [rows, self.rank]), self.elem)
         dt = self._steps(f, self._linear(f, low, "dt_proj", which, True), lengths, batch, length)
-        state, y = self._scan(f, u, dt, dbc, state, f.expand(memory, 0, [batch, length]), which, offsets, batch, length)
+        state, y = self._scan(f, u, dt, dbc, state, f.expand(memory, 0, [batch, length]), which, place, offsets, batch,
+                              length)
         memory = f.collapse(y, [[0, 1], [2]], [rows, inner])
         gated = layers.gated(f, "silu", f.slice(xz, [0, inner], [rows, inner]), memory, self.elem)
         weight = self._weight(f, "out_proj.weight", which)

@@ -8,6 +8,9 @@ computed. There are no positions. The functions are those of decoder.py, with si
     kcache, vcache [1, B, capacity, heads, width]          of layer L/2 + 1
     kring, vring [L/4, B, window, heads, width]            of windowed layers (window_ring.py)
     conv [L/4 + 1, B, taps - 1, inner], state [L/4 + 1, B, states, inner]      of Mamba layers, f32 (mamba.py)
+
+In the form with pages kcache and vcache lie in them, and the other four have N slots in place of B rows, of which slots [B], behind
+block_table, names one for each sequence (states.py).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from . import layers, tokens
+from . import layers, likelihood, tokens
 from .config import LARGEST, Config
 from .mamba import GatedMemory, Mamba
 from .mlir_text import Dim, Function, Module, Value
@@ -26,14 +29,16 @@ from .sambay_layers import ATTENTION, SambaYLayers
 @dataclass
 class Call:
     """What a call of an entry is about: T tokens of each of B sequences, the first at its position, `lengths` of them valid up to
-    its end; `sight` places of the shared caches; and whether the call's checks held. `one` is a step, whose T is static."""
+    its end; where the keys of the shared caches are, how many places of them or their pages, and slots; and whether the call's checks
+    held. `one` is a step, whose T is static."""
 
     batch: Value
     length: Dim
     positions: Value
     ends: Value
     lengths: Value
-    sight: Value
+    where: list[Value]
+    slots: list[Value]
     fine: Value
     one: bool = False
 
@@ -46,8 +51,9 @@ class SambaY(SambaYLayers):
         m.state_size = rings + self.mamba.layers * self.mamba.inner * (self.mamba.taps - 1 + self.mamba.states)
         self.declare(m)
         self._mamba_layer(m)
-        self._forward_window_layer(m)
-        self._prefill_window_layer(m)
+        if self.page_rows is None:
+            self._forward_window_layer(m)
+            self._prefill_window_layer(m)
         self._extend_window_layer(m)
         self._decode_window_layer(m)
         self._full_layer(m, "full_layer", one=False)
@@ -56,9 +62,12 @@ class SambaY(SambaYLayers):
             self._gmu_layer(m)
             self._cross_layer(m, "forward_cross_layer", one=False)
             self._cross_layer(m, "cross_layer", one=True)
-        self._forward(m)
-        self._chunk(m, "prefill", further=False)
+        if self.page_rows is None:
+            self._forward(m)
+            self._chunk(m, "prefill", further=False)
         self._chunk(m, "extend", further=True)
+        if self.page_rows is not None:
+            self._chunk(m, "score", further=True, scores=True)
         self._decode(m)
         return m
 
@@ -78,11 +87,12 @@ class SambaY(SambaYLayers):
         numbers = [call.positions, call.ends]
 
         def mamba(layer: Value, which: Value, h: Value, memory: Value, states: list[Value]) -> list[Value]:
-            return f.call("mamba_layer", [h, memory, layer, which, *sizes, call.positions, call.lengths, *states], [h, memory, *states])
+            return f.call("mamba_layer", [h, memory, layer, which, *sizes, call.positions, call.lengths, *call.slots, *states],
+                          [h, memory, *states])
 
         def pair(i: Value, h: Value, memory: Value, *others: Value) -> list[Value]:
             h, memory, *new = mamba(self._numbered(f, i, 0), i, h, memory, list(others[:n]))
-            known = [*numbers, *others[n:]] if rings else []
+            known = [*numbers, *call.slots, *others[n:]] if rings else []
             h, *written = f.call(window, [h, self._numbered(f, i, 1), i, *size_of, *known], [h, *others[n:]])
             return [h, memory, *new, *written]
 
@@ -93,7 +103,7 @@ class SambaY(SambaYLayers):
         def middle(_: Value, h: Value, memory: Value, *others: Value) -> list[Value]:
             h, memory, *new = mamba(f.index(layer), last, h, memory, list(others[:n]))
             h, *caches = f.call("decode_full_layer" if call.one else "full_layer",
-                                [h, f.index(layer + 1), last, *size_of, call.sight, *numbers, *others[n:]], [h, *others[n:]])
+                                [h, f.index(layer + 1), last, *size_of, *call.where, *numbers, *others[n:]], [h, *others[n:]])
             return [h, memory, *new, *caches]
 
         # In a loop of one or none: nothing is computed where a check failed.
@@ -109,7 +119,7 @@ class SambaY(SambaYLayers):
         def pair(i: Value, h: Value) -> list[Value]:
             (h,) = f.call("gmu_layer", [h, memory, self._numbered(f, i, first), i], [h])
             return f.call("cross_layer" if one else "forward_cross_layer",
-                          [h, self._numbered(f, i, first + 1), i, *sizes, call.sight, call.positions, call.ends, *shared], [h])
+                          [h, self._numbered(f, i, first + 1), i, *sizes, *call.where, call.positions, call.ends, *shared], [h])
 
         (h,) = f.loop(tokens.count_if(f, call.fine, self.tail), [h], pair)
         return h
@@ -133,7 +143,7 @@ class SambaY(SambaYLayers):
                   for shape in (self.mamba.conv_shape, self.mamba.state_shape)]
         shared = [f.empty([1, batch, length, *heads], self.elem) for heads in (self.key_heads, self.value_heads)]
         lengths = f.fill(f.to_i64(length), [batch])
-        call = Call(batch, length, f.fill(f.i64(0), [batch]), lengths, lengths, length, f.true())
+        call = Call(batch, length, f.fill(f.i64(0), [batch]), lengths, lengths, [length], [], f.true())
         h, memory, _, _, *shared = self._first_half(f, call, h, self._memory(f, h.dims[0]), states, shared, [], "forward_window_layer")
         h = self._second_half(f, call, h, memory, shared, one=False)
         f.ret(f.expand(self._logits(f, h), 0, [batch, length]))
@@ -141,41 +151,64 @@ class SambaY(SambaYLayers):
     def _caches(self, f: Function) -> list[Value]:
         return [*self._shared(f), *self._rings(f), *self._states(f)]
 
-    def _chunk(self, m: Module, name: str, *, further: bool) -> None:
-        """`prefill`, or `extend` for `further` tokens behind those that the caches hold."""
+    def _places(self, f: Function) -> tuple[list[Value], list[Value]]:
+        """Pages and slots, which an entry takes in the form that has them."""
+        return [] if self.page_rows is None else self.places.arguments(f), self.states.arguments(f)
+
+    def _place_checks(self, f: Function, batch: Value, length: Dim, positions: Value, ends: Value, tables: list[Value],
+                      slots: list[Value], caches: list[Value]) -> list[tokens.Check]:
+        return [*self.places.checks(f, batch, length, positions, ends, tables, caches[:2]), *self.states.checks(f, batch, slots, caches[2:])]
+
+    def _chunk(self, m: Module, name: str, *, further: bool, scores: bool = False) -> None:
+        """`prefill`, or `extend` for `further` tokens behind those that the caches hold, or `score`, which `scores` them too."""
         f = m.function(name)
-        ids, lengths = f.argument("ids", "i64", [None, None]), f.argument("lengths", "i64", [None])
+        ids = f.argument("ids", "i64", [None, None])
+        targets = f.argument("targets", "i64", [None, None]) if scores else None
+        lengths = f.argument("lengths", "i64", [None])
         given = [f.argument("positions", "i64", [None])] if further else []
+        tables, slots = self._places(f)
         caches = self._caches(f)
         batch, length = ids.dims
-        checks = tokens.batch_checks(f, batch, [x.dims[0] for x in (lengths, *given)] + [cache.dims[1] for cache in caches])
+        checks = tokens.batch_checks(f, batch, [x.dims[0] for x in (lengths, *given)])
         checks.append(tokens.length_check(f, lengths, length))
-        for cache in caches[:2]:
-            checks.append(tokens.chunk_check(f, *given, length, cache.dims[2]) if further else
-                          tokens.room_check(f, length, cache.dims[2]))
-        fine = tokens.require_all(f, checks)
+        fits = tokens.require_all(f, checks)  # said before the lengths are read for the positions
         positions = given[0] if further else f.fill(f.i64(0), [batch])
-        lengths = f.slice(lengths, [0], [batch])
         ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
+        if further:
+            checks = self._place_checks(f, batch, length, positions, ends, tables, slots, caches)
+        else:
+            checks = tokens.batch_checks(f, batch, [cache.dims[1] for cache in caches])
+            checks += [tokens.room_check(f, length, cache.dims[2]) for cache in caches[:2]]
+        if scores:
+            checks.append(likelihood.target_check(f, ids, targets))
+        fine = f.scalar("arith.andi", fits, tokens.require_all(f, checks))
+        lengths = f.slice(lengths, [0], [batch])
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         # Of a prompt no more keys than it has tokens, so that its form of attention does not follow the caches' capacity.
-        call = Call(batch, length, positions, ends, lengths, caches[0].dims[2] if further else length, fine)
+        where = tables or [caches[0].dims[2] if further else length]
+        call = Call(batch, length, positions, ends, lengths, where, slots, fine)
         h, memory, *states, kcache, vcache, kring, vring = self._first_half(
-            f, call, h, self._memory(f, h.dims[0]), caches[4:], caches[:2], caches[2:4], f"{name}_window_layer")
+            f, call, h, self._memory(f, h.dims[0]), caches[4:], caches[:2], caches[2:4], f"{'extend' if further else name}_window_layer")
         rows = tokens.last_rows(f, lengths, batch, length)
-        h, memory = layers.pick_rows(f, h, rows), layers.pick_rows(f, memory, rows)
-        h = self._second_half(f, call, h, memory, [kcache, vcache], one=True)
-        f.ret(self._logits(f, h), kcache, vcache, kring, vring, *states)
+        last = self._second_half(f, call, layers.pick_rows(f, h, rows), layers.pick_rows(f, memory, rows), [kcache, vcache], one=True)
+        found: list[Value] = []
+        if scores:  # the last token is computed once more, so that its logits are those of `extend`
+            h = self._second_half(f, call, h, memory, [kcache, vcache], one=False)
+            of = likelihood.of_targets(f, h, likelihood.fitting(f, targets, h.dims[0]), self.vocab, lambda part: self._logits(f, part))
+            found = [f.expand(value, 0, [batch, length]) for value in of]
+        f.ret(*found, self._logits(f, last), kcache, vcache, kring, vring, *states)
 
     def _decode(self, m: Module) -> None:
         f = m.function("decode")
         ids, positions = f.argument("ids", "i64", [None]), f.argument("positions", "i64", [None])
+        tables, slots = self._places(f)
         caches = self._caches(f)
         batch = ids.dims[0]
-        checks = tokens.batch_checks(f, batch, [positions.dims[0], *(cache.dims[1] for cache in caches)])
-        checks += [tokens.position_check(f, positions, cache.dims[2]) for cache in caches[:2]]
+        ends = tokens.sums(f, positions, 1)
+        checks = tokens.batch_checks(f, batch, [positions.dims[0]])
+        checks += self._place_checks(f, batch, 1, positions, ends, tables, slots, caches)
         fine = tokens.require_all(f, checks)
-        call = Call(batch, 1, positions, tokens.sums(f, positions, 1), f.fill(f.i64(1), [batch]), caches[0].dims[2], fine, one=True)
+        call = Call(batch, 1, positions, ends, f.fill(f.i64(1), [batch]), tables or [caches[0].dims[2]], slots, fine, one=True)
         h = tokens.embedded(f, ids, self.vocab)
         h, memory, *states, kcache, vcache, kring, vring = self._first_half(
             f, call, h, self._memory(f, batch), caches[4:], caches[:2], caches[2:4], "decode_window_layer")
@@ -218,7 +251,7 @@ def _read_heads(config: Config, hidden: int) -> tuple[int, int, int]:
     return maps // 2, kv_maps // 2, hidden // maps
 
 
-def build(config: Config, elem: str = "f32") -> Module:
+def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Module:
     """The decoder of `"model_type": "phi4flash"`."""
     _check_fixed(config)
     hidden, depth = config.integer("hidden_size"), config.depth("num_hidden_layers")
@@ -236,5 +269,5 @@ def build(config: Config, elem: str = "f32") -> Module:
     gmu = GatedMemory(ATTENTION, {"layers": depth // 4 - 1, "first_layer": depth // 2 + 2, "layer_step": 2}, hidden, inner, bias, elem)
     return SambaY(config.integer("vocab_size"), hidden, config.integer("intermediate_size"), depth,
                   config.number("layer_norm_eps", 1e-5, above=0), config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
-                  config.flag("tie_word_embeddings", True), heads, kv_heads, width, _read_window(config, depth), mamba, gmu, elem).build(
-                      read_quantization(config))
+                  config.flag("tie_word_embeddings", True), heads, kv_heads, width, _read_window(config, depth), mamba, gmu, elem,
+                  page_rows).build(read_quantization(config))

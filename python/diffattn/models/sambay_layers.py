@@ -1,6 +1,7 @@
 """The layers of SambaY: their weights, and a function for each kind of layer and call (phi4flash.py says which follow another).
 
-`layer` is a layer's number, `which` its number among those of its kind.
+`layer` is a layer's number, `which` its number among those of its kind. `page_rows` says where keys and states lie: in rows of caches,
+one for each sequence, or keys in pages of so many tokens (caches.py) and states in slots (states.py).
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import layers, window_ring
+from .caches import FirstRows, Pages
 from .diff_v1 import LAMBDA, mix_heads
 from .mamba import GatedMemory, Mamba
 from .mlir_text import Dim, Function, Module, Value
+from .states import RowStates, Slots
 
 LAYER = "model.layers.{}."
 ATTENTION = LAYER + "attn."
@@ -32,8 +35,11 @@ class SambaYLayers:
     mamba: Mamba
     gmu: GatedMemory
     elem: str
+    page_rows: int | None = None
 
     def __post_init__(self) -> None:
+        self.places = FirstRows() if self.page_rows is None else Pages(self.page_rows)
+        self.states = RowStates() if self.page_rows is None else Slots()
         self.pairs = self.depth // 4  # of a Mamba layer and a windowed one
         self.tail = self.pairs - 1  # of a gated memory unit and a layer with shared keys
         self.key_heads, self.value_heads = (2 * self.kv_heads, self.width), (self.kv_heads, 2 * self.width)
@@ -115,7 +121,7 @@ class SambaYLayers:
         return [f.argument(name, "index") for name in names]
 
     def _shared(self, f: Function, *, writable: bool = True) -> list[Value]:
-        return [f.argument(name, self.elem, [1, None, None, *heads], writable=writable)
+        return [f.argument(name, self.elem, self.places.shape(1, heads), writable=writable)
                 for name, heads in (("kcache", self.key_heads), ("vcache", self.value_heads))]
 
     def _rings(self, f: Function) -> list[Value]:
@@ -131,10 +137,13 @@ class SambaYLayers:
         h, memory = self._rows(f, "h", self.hidden), self._rows(f, "memory", self.mamba.inner)
         layer, which, batch, length = self._indices(f, "layer", "which", "batch", "length")
         offsets, lengths = self._numbers(f, "offsets", "lengths")
-        conv, state = self._states(f)
+        slots = self.states.arguments(f)
+        caches = self._states(f)
         x = self._normed(f, h, "input_layernorm", layer)
-        h, *rest = self.mamba.mix(f, h, x, memory, conv, state, which, offsets, lengths, batch, length)
-        f.ret(self._fed_forward(f, h, layer), *rest)
+        (conv, state), place = self.states.taken(f, caches, which, batch, slots)
+        h, memory, *taken = self.mamba.mix(f, h, x, memory, conv, state, which, place, offsets, lengths, batch, length)
+        caches = self.states.put(f, caches, taken, which, batch, slots)
+        f.ret(self._fed_forward(f, h, layer), memory, *caches)
 
     def _attention_layer(self, m: Module, name: str, kind: str, *, one: bool) -> tuple[Function, Value, Value, Value, Dim, Dim, list[Value]]:
         """The function, residual, both numbers, sizes and projections of a layer with attention. `one` token of each sequence has a
@@ -145,6 +154,11 @@ class SambaYLayers:
         batch, length = (h.dims[0], 1) if one else self._indices(f, "batch", "length")
         return f, h, layer, which, batch, length, self._projected(f, h, kind, layer, which, batch, length)
 
+    def _window_rings(self, f: Function) -> tuple[list[Value], list[Value], window_ring.RowOf]:
+        """Slots, rings, and which row of them a sequence has."""
+        slots = self.states.arguments(f)
+        return slots, self._rings(f), lambda b: self.states.row_of(f, b, slots)
+
     def _forward_window_layer(self, m: Module) -> None:
         f, h, layer, which, _, _, (q, k, v) = self._attention_layer(m, "forward_window_layer", "self", one=False)
         f.ret(self._attended(f, h, "self", layer, which, q, layers.split_pairs(f, k, "adjacent"), v, window=(self.window - 1, 0)))
@@ -152,7 +166,8 @@ class SambaYLayers:
     def _prefill_window_layer(self, m: Module) -> None:
         f, h, layer, which, batch, _, (q, *new) = self._attention_layer(m, "prefill_window_layer", "self", one=False)
         positions, ends = self._numbers(f, "positions", "ends")
-        rings = [window_ring.store(f, ring, rows, which, positions, ends) for ring, rows in zip(self._rings(f), new)]
+        _, rings, row_of = self._window_rings(f)
+        rings = [window_ring.store(f, ring, rows, which, positions, ends, row_of) for ring, rows in zip(rings, new)]
         # The tokens of this call are all there are.
         f.ret(self._attended(f, h, "self", layer, which, q, layers.split_pairs(f, new[0], "adjacent"), new[1],
                              window=(self.window - 1, 0), q_offset=positions, kv_len=ends), *rings)
@@ -160,10 +175,10 @@ class SambaYLayers:
     def _extend_window_layer(self, m: Module) -> None:
         f, h, layer, which, batch, _, (q, *new) = self._attention_layer(m, "extend_window_layer", "self", one=False)
         positions, ends = self._numbers(f, "positions", "ends")
-        rings = self._rings(f)
+        _, rings, row_of = self._window_rings(f)
         before = window_ring.held(f, positions, self.window, batch)
-        k, v = (window_ring.in_order(f, ring, rows, which, positions, before) for ring, rows in zip(rings, new))
-        rings = [window_ring.store(f, ring, rows, which, positions, ends) for ring, rows in zip(rings, new)]
+        k, v = (window_ring.in_order(f, ring, rows, which, positions, before, row_of) for ring, rows in zip(rings, new))
+        rings = [window_ring.store(f, ring, rows, which, positions, ends, row_of) for ring, rows in zip(rings, new)]
         valid = f.generic("b, b, b -> b", [before, positions, ends], f.empty([batch], "i64"),
                           lambda n, p, e, _: f.scalar("arith.addi", n, f.scalar("arith.subi", e, p)))
         f.ret(self._attended(f, h, "self", layer, which, q, layers.split_pairs(f, k, "adjacent"), v, window=(self.window - 1, 0),
@@ -172,41 +187,37 @@ class SambaYLayers:
     def _decode_window_layer(self, m: Module) -> None:
         f, h, layer, which, batch, _, (q, *new) = self._attention_layer(m, "decode_window_layer", "self", one=True)
         positions, ends = self._numbers(f, "positions", "ends")
-        rings = f.loop(batch, self._rings(f), lambda b, *old: [window_ring.store_one(f, ring, rows, which, positions, b)
-                                                               for ring, rows in zip(old, new)])
-        keys = layers.split_cache(f, rings[0], "adjacent", which, batch, self.window)
-        values = f.slice(rings[1], [which, 0, 0, 0, 0], [1, batch, self.window, *self.value_heads], [0])
-        f.ret(self._attended(f, h, "self", layer, which, q, keys, values, kv_len=window_ring.held(f, ends, self.window, batch)), *rings)
+        slots, rings, row_of = self._window_rings(f)
+        rings = f.loop(batch, rings, lambda b, *old: [window_ring.store_one(f, ring, rows, which, positions, b, row_of)
+                                                      for ring, rows in zip(old, new)])
+        count = rings[0].dims[1] if slots else batch
+        keys = layers.split_cache(f, rings[0], "adjacent", which, count, self.window)
+        values = f.slice(rings[1], [which, 0, 0, 0, 0], [1, count, self.window, *self.value_heads], [0])
+        # A ring in a slot is a page, the only one of its sequence.
+        sight = {"block_table": f.expand(slots[0], 0, [batch, 1])} if slots else {}
+        f.ret(self._attended(f, h, "self", layer, which, q, keys, values, kv_len=window_ring.held(f, ends, self.window, batch), **sight),
+              *rings)
 
     def _full_layer(self, m: Module, name: str, *, one: bool) -> None:
-        """Keys and values go to the shared caches, of whose places the first `sight` are looked at."""
+        """Keys and values go to the shared caches."""
         f, h, layer, which, batch, length, (q, *new) = self._attention_layer(m, name, "self", one=one)
-        (sight,) = self._indices(f, "sight")
+        where = self.places.arguments(f)
         positions, ends = self._numbers(f, "positions", "ends")
-
-        def store(b: Value, *old: Value) -> list[Value]:
-            at, stored = f.to_index(f.extract(positions, b)), []
-            for cache, rows in zip(old, new):
-                heads = cache.dims[3:]
-                part = f.slice(rows, [b, 0, 0, 0], [1, length, *heads], [0, 1] if one else [0])
-                stored.append(f.insert(part, cache, [0, b, at, 0, 0], [1, 1, length, *heads]))
-            return stored
-
-        caches = f.loop(batch, self._shared(f), store)
-        f.ret(self._sharing(f, h, "self", layer, which, q, caches, sight, positions, ends, batch, one), *caches)
+        caches = self.places.store(f, batch, length, f.index(0), positions, ends, where, self._shared(f), new)
+        f.ret(self._sharing(f, h, "self", layer, which, q, caches, where, positions, ends, batch, one), *caches)
 
     def _cross_layer(self, m: Module, name: str, *, one: bool) -> None:
         f, h, layer, which, batch, _, (q,) = self._attention_layer(m, name, "cross", one=one)
-        (sight,) = self._indices(f, "sight")
+        where = self.places.arguments(f)
         positions, ends = self._numbers(f, "positions", "ends")
-        f.ret(self._sharing(f, h, "cross", layer, which, q, self._shared(f, writable=False), sight, positions, ends, batch, one))
+        f.ret(self._sharing(f, h, "cross", layer, which, q, self._shared(f, writable=False), where, positions, ends, batch, one))
 
-    def _sharing(self, f: Function, h: Value, kind: str, layer: Value, which: Value, q: Value, caches: list[Value], sight: Value,
+    def _sharing(self, f: Function, h: Value, kind: str, layer: Value, which: Value, q: Value, caches: list[Value], where: list[Value],
                  positions: Value, ends: Value, batch: Dim, one: bool) -> Value:
-        keys = layers.split_cache(f, caches[0], "adjacent", f.index(0), batch, sight)
-        values = f.slice(caches[1], [0, 0, 0, 0, 0], [1, batch, sight, *self.value_heads], [0])
+        keys = self.places.in_view(f, caches[0], "adjacent", f.index(0), batch, where)
+        values = self.places.in_view(f, caches[1], None, f.index(0), batch, where)
         # One query stands last of all keys.
-        more = {} if one else {"causal": True, "q_offset": positions}
+        more = self.places.sight(where) | ({} if one else {"causal": True, "q_offset": positions})
         return self._attended(f, h, kind, layer, which, q, keys, values, kv_len=ends, **more)
 
     def _gmu_layer(self, m: Module) -> None:

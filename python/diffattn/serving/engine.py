@@ -63,7 +63,7 @@ class Engine:
     def __init__(self, model: PagedModel, *, pages: int, capacity: int, rows: int = 64, waiting: int = 256) -> None:
         self.model, self.capacity = model, checks.integer("capacity", capacity, 1)
         self.rows, self.most_waiting = checks.integer("rows", rows, 1), checks.integer("waiting", waiting, 1)
-        self.sequences = Sequences(model, checks.integer("pages", pages, 1), capacity)
+        self.sequences = Sequences(model, checks.integer("pages", pages, 1), capacity, self.rows)
         self.statistics = Statistics()
         self._submitted: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._lock = threading.Lock()

@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import checks, files, models
 from ..arguments import FilePath, Progress
+from ..arrays import ValueType
 from ..bundle import BundledCode
 from ..calls import CompiledCode
 from ..checkpoint import open_checkpoint, read_config, read_json
@@ -36,8 +37,13 @@ class PagedModel:
         self.kind = models.model_type(models.Config(config, source))
         self.defaults = read_defaults(directory, config)
         self.context: int | None = models.Config(config, source).integer("max_position_embeddings", None)
-        self._caches = [argument for argument in executable.signature("decode")[0] if argument.in_place]
-        self.page_rows = self._caches[0].shape[2]
+        arguments = executable.signature("decode")[0]
+        caches = [argument for argument in arguments if argument.in_place]
+        #: Whether sequences have states, in slots that calls name behind ids, positions and block_table.
+        self.has_states = len(arguments) - len(caches) > 3
+        # Keys and values of all tokens are the first two.
+        self._paged, self._states = (caches[:2], caches[2:]) if self.has_states else (caches, [])
+        self.page_rows = self._paged[0].shape[2]
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
@@ -52,19 +58,31 @@ class PagedModel:
     @property
     def page_bytes(self) -> int:
         """What keys and values of one page take in all layers."""
-        return sum(int(np.prod([n for n in cache.shape if n is not None])) * cache.dtype.itemsize for cache in self._caches)
+        return _bytes_of_one(self._paged)
 
-    def new_caches(self, pages: int) -> list[Any]:
-        """Caches `[layers, pages, page_rows, heads, width]`, on the device if the model runs on one."""
-        pages = checks.integer("pages", pages, 1)
+    @property
+    def slot_bytes(self) -> int:
+        """What the states of one sequence take: nothing in models that have none."""
+        return _bytes_of_one(self._states)
+
+    def new_caches(self, pages: int, slots: int = 0) -> list[Any]:
+        """Caches `[layers, pages, page_rows, heads, width]`, and behind them states `[layers, slots, ...]` of models that have some, on
+        the device if the model runs on one."""
+        pages, slots = checks.integer("pages", pages, 1), checks.integer("slots", slots, 1 if self.has_states else 0)
         try:
-            return [self.executable.zeros([pages if size is None else size for size in cache.shape], cache.dtype)
-                    for cache in self._caches]
+            return [self.executable.zeros([count if size is None else size for size in cache.shape], cache.dtype)
+                    for caches, count in ((self._paged, pages), (self._states, slots)) for cache in caches]
         except (MemoryError, OverflowError, ValueError):  # NumPy refuses sizes that no address reaches with the second
-            raise RunError(f"expected memory for caches of {pages} pages of {self.page_bytes} bytes, but the system has no more") from None
+            states = f" and states of {slots} sequences of {self.slot_bytes}" if self.has_states else ""
+            raise RunError(f"expected memory for caches of {pages} pages of {self.page_bytes} bytes{states}, but the system has no more") from None
 
     def call(self, entry: str, *arrays: Any) -> Sequence[Any]:
         return self.executable.call(entry, *arrays)
+
+
+def _bytes_of_one(caches: Sequence[ValueType]) -> int:
+    """What a page or a slot takes in all caches of a kind."""
+    return sum(int(np.prod([n for n in cache.shape if n is not None])) * cache.dtype.itemsize for cache in caches)
 
 
 def load(directory: FilePath, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,

@@ -23,21 +23,22 @@ def add_to(sub: argparse.ArgumentParser, integer, rows: int) -> None:
     sub.add_argument("--context", type=integer(1), metavar="N", help="tokens of a prompt and its text at most (default: what the model was made for)")
     sub.add_argument("--rows", type=integer(1, 4096), default=rows, metavar="N", help="texts that are written at a time (default: %(default)s)")
     sub.add_argument("--cache-memory", type=integer(1), metavar="MIB",
-                     help="of keys and values (default: of ROWS whole contexts, at most a quarter of the memory)")
+                     help="of keys, values and states (default: of ROWS whole contexts, at most a quarter of the memory)")
     sub.add_argument("--chat-template", type=Path, metavar="FILE", help="in Jinja (default: the checkpoint's)")
 
 
 def make_engine(model: PagedModel, args: argparse.Namespace, waiting: int) -> Engine:
     capacity = args.context or model.context or CAPACITY
-    of_one = -(-capacity // model.page_rows)
+    of_one, states = -(-capacity // model.page_rows), args.rows * model.slot_bytes
     if args.cache_memory is not None:
-        pages = (args.cache_memory << 20) // model.page_bytes
+        pages = ((args.cache_memory << 20) - states) // model.page_bytes
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        pages = min(args.rows * of_one, max(memory // SHARE // model.page_bytes, of_one))
+        pages = min(args.rows * of_one, max((memory // SHARE - states) // model.page_bytes, of_one))
     if pages < of_one:
-        raise UsageError(f"--cache-memory: expected at least {-(-of_one * model.page_bytes >> 20)} MiB for a context of {capacity} tokens, "
-                         f"but got {args.cache_memory}")
+        and_states = f" and states of {args.rows} texts" if states else ""
+        raise UsageError(f"--cache-memory: expected at least {-(-(of_one * model.page_bytes + states) >> 20)} MiB for a context of {capacity} "
+                         f"tokens{and_states}, but got {args.cache_memory}")
     return Engine(model, pages=pages, capacity=capacity, rows=args.rows, waiting=waiting)
 
 

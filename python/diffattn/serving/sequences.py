@@ -4,10 +4,14 @@ A row's bits depend on where its block of queries begins (docs/numerics.md), so 
 a multiple of every block. Prompts are computed by `extend` and `score` with at least `LEAST_QUERIES` queries, since fewer take another
 kernel, and what follows them by `decode` alone: so the keys of a prompt are the same whoever computes them, and can be shared, and
 those of generated tokens are not.
+
+Where sequences have states, each has a slot of its own from when it is admitted until it is freed, and prompts are computed whole: keys
+that others have computed are of no use without the states that belong to them.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,10 +30,12 @@ LEAST_QUERIES = 9
 
 @dataclass(eq=False)
 class Prompted:
-    """A sequence of which the first `done` tokens of `prompt`, or all of it and more, are in the caches."""
+    """A sequence of which the first `done` tokens of `prompt`, or all of it and more, are in the caches. Of its `slots` the first is
+    its own, and the others are for its forks."""
 
     prompt: tuple[int, ...]
     promised: int
+    slots: list[int]
     pages: list[int] = field(default_factory=list)
     done: int = 0
     #: Tokens of the prompt whose keys others had computed.
@@ -51,9 +57,10 @@ class Scores:
 
 
 class Sequences:
-    """The caches of a model, `pages` pages for all sequences together, of at most `capacity` tokens each."""
+    """The caches of a model, `pages` pages for all sequences together, of at most `capacity` tokens each. `slots`: at most so many
+    sequences at a time, of models whose sequences have states."""
 
-    def __init__(self, model: PagedModel, pages: int, capacity: int) -> None:
+    def __init__(self, model: PagedModel, pages: int, capacity: int, slots: int = 0) -> None:
         self.model, self.rows = model, model.page_rows
         if UNIT % self.rows:
             raise InputError(f"expected pages of a divisor of {UNIT} tokens, but got {self.rows}")
@@ -61,7 +68,8 @@ class Sequences:
         #: Entries of a row of block_table. The same in all calls, as the form of attention follows from it.
         self.table_size = self._pages_of(capacity)
         self.capacity = capacity
-        self._caches = model.new_caches(pages)
+        self._caches = model.new_caches(pages, slots)
+        self._free_slots = list(range(slots)) if model.has_states else []  # a heap, as pages are
 
     def _pages_of(self, tokens: int) -> int:
         return -(-tokens // self.rows)
@@ -75,14 +83,19 @@ class Sequences:
         return self._pages_of(prompt + new_tokens - 1) - prompt // self.rows
 
     def admit(self, prompt: Sequence[int], new_tokens: int, choices: int = 1) -> Prompted | None:
-        """A sequence with so many tokens to come, from which `choices - 1` others may fork; None while there are too few pages."""
-        need = self.needed(len(prompt), new_tokens, choices)
-        return Prompted(tuple(prompt), need) if self.pool.promise(need) else None
+        """A sequence with so many tokens to come, from which `choices - 1` others may fork; None while there are too few pages or
+        slots."""
+        need, slots = self.needed(len(prompt), new_tokens, choices), choices if self.model.has_states else 0
+        if slots > len(self._free_slots) or not self.pool.promise(need):
+            return None
+        return Prompted(tuple(prompt), need, [heapq.heappop(self._free_slots) for _ in range(slots)])
 
     def free(self, sequence: Prompted) -> None:
         self.pool.release(sequence.pages)
         self.pool.withdraw(sequence.promised)
-        sequence.pages, sequence.promised = [], 0
+        for slot in sequence.slots:
+            heapq.heappush(self._free_slots, slot)
+        sequence.pages, sequence.slots, sequence.promised = [], [], 0
 
     def extend(self, sequence: Prompted) -> np.ndarray | None:
         """Computes a further part of the prompt. The logits `[V]` of its last token, None while there is more of it."""
@@ -91,8 +104,7 @@ class Sequences:
 
     def _compute(self, sequence: Prompted) -> np.ndarray | None:
         begin, end = self._next_part(sequence)
-        ids, lengths, positions, table = self._part(sequence, begin, end)
-        logits, *_ = self.model.call("extend", ids, lengths, positions, table, *self._caches)
+        logits, *_ = self.model.call("extend", *self._part(sequence, begin, end), *self._caches)
         self._finish_part(sequence, end)
         return logits[0] if sequence.is_prefilled else None
 
@@ -100,19 +112,20 @@ class Sequences:
         """As `extend`, and how likely the tokens were that follow those of the part: of the last part one fewer than it has tokens.
         Nothing of the prompt may be computed yet by `extend`, which takes over what others have computed."""
         begin, end = self._next_part(sequence)
-        ids, lengths, positions, table = self._part(sequence, begin, end)
+        ids, lengths, positions, *where = self._part(sequence, begin, end)
         targets, known = np.zeros_like(ids), sequence.prompt[begin + 1 : end + 1]
         targets[0, : len(known)] = known
-        *found, logits, _, _ = self.model.call("score", ids, targets, lengths, positions, table, *self._caches)
+        log_p, likely, likely_log_p, logits, *_ = self.model.call("score", ids, targets, lengths, positions, *where, *self._caches)
         self._finish_part(sequence, end)
-        return Scores(*(values[0, : len(known)] for values in found)), logits[0] if sequence.is_prefilled else None
+        found = Scores(*(values[0, : len(known)] for values in (log_p, likely, likely_log_p)))
+        return found, logits[0] if sequence.is_prefilled else None
 
     def decode(self, sequences: Sequence[Prompted], tokens: Sequence[int]) -> np.ndarray:
         """Appends a token to each sequence, all of which are prefilled. The logits `[len(sequences), V]`."""
         positions = np.array([sequence.done for sequence in sequences], np.int64)
         for sequence in sequences:
             self._take_pages(sequence, sequence.done + 1)
-        logits, *_ = self.model.call("decode", np.array(tokens, np.int64), positions, self._table(sequences), *self._caches)
+        logits, *_ = self.model.call("decode", np.array(tokens, np.int64), positions, *self._where(sequences), *self._caches)
         for sequence in sequences:
             sequence.done += 1
         return logits
@@ -120,28 +133,34 @@ class Sequences:
     def fork(self, sequence: Prompted, new_tokens: int) -> Prompted:
         """Another sequence with the prompt of one that was just prefilled, out of what that one was promised."""
         whole, own = len(sequence.prompt) // self.rows, self._own_pages(len(sequence.prompt), new_tokens)
-        other = Prompted(sequence.prompt, own, sequence.pages[:whole], sequence.done)
+        other = Prompted(sequence.prompt, own, sequence.slots[1:2], sequence.pages[:whole], sequence.done)
         sequence.promised -= own
+        del sequence.slots[1:2]
         self.pool.share(other.pages)
-        if len(sequence.pages) > whole:
-            self._copy_last(sequence, other)
+        if len(sequence.pages) > whole or self.model.has_states:
+            self._copy_own(sequence, other)
         return other
 
-    def _copy_last(self, sequence: Prompted, other: Prompted) -> None:
-        """The page that the prompt does not fill, which both will write."""
+    def _copy_own(self, sequence: Prompted, other: Prompted) -> None:
+        """What a sequence does not share: states, and the page that the prompt does not fill, which both will write."""
         if self.model.executable.has_device:  # computed again, and so are shared pages, with the same bits
-            other.done = len(other.prompt) // UNIT * UNIT
-            self._compute(other)
+            other.done = 0 if self.model.has_states else len(other.prompt) // UNIT * UNIT
+            while not other.is_prefilled:
+                self._compute(other)
             return
-        self._take_pages(other, len(other.prompt))
-        for cache in self._caches:
-            cache[:, other.pages[-1]] = cache[:, sequence.pages[len(other.pages) - 1]]
+        paged, states = self._caches[:2], self._caches[2:]
+        for cache in states:
+            cache[:, other.slots[0]] = cache[:, sequence.slots[0]]
+        if len(sequence.pages) > len(other.pages):
+            self._take_pages(other, len(other.prompt))
+            for cache in paged:
+                cache[:, other.pages[-1]] = cache[:, sequence.pages[len(other.pages) - 1]]
 
     # ---- parts of prompts -------------------------------------------------------------------------------------
 
     def _adopt(self, sequence: Prompted) -> None:
         """Takes over what others have computed of the same prompt, but for its last token, whose logits are wanted."""
-        if sequence.done % UNIT == 0:
+        if sequence.done % UNIT == 0 and not self.model.has_states:
             pages = self.pool.adopt(sequence.prompt[:-1], sequence.done // UNIT)
             sequence.pages += pages
             sequence.promised -= len(pages)
@@ -154,22 +173,24 @@ class Sequences:
         self._take_pages(sequence, end)
         return begin, end
 
-    def _part(self, sequence: Prompted, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _part(self, sequence: Prompted, begin: int, end: int) -> tuple[np.ndarray, ...]:
         ids = np.zeros((1, max(end - begin, LEAST_QUERIES)), np.int64)
         ids[0, : end - begin] = sequence.prompt[begin:end]
-        return ids, np.array([end - begin], np.int64), np.array([begin], np.int64), self._table([sequence])
+        return ids, np.array([end - begin], np.int64), np.array([begin], np.int64), *self._where([sequence])
 
     def _finish_part(self, sequence: Prompted, end: int) -> None:
         sequence.done = end
-        self.pool.remember(sequence.prompt[: end // UNIT * UNIT], sequence.pages)
+        if not self.model.has_states:
+            self.pool.remember(sequence.prompt[: end // UNIT * UNIT], sequence.pages)
 
     def _take_pages(self, sequence: Prompted, tokens: int) -> None:
         while len(sequence.pages) * self.rows < tokens:
             sequence.pages.append(self.pool.take())
             sequence.promised -= 1
 
-    def _table(self, sequences: Sequence[Prompted]) -> np.ndarray:
+    def _where(self, sequences: Sequence[Prompted]) -> list[np.ndarray]:
+        """block_table, and slots of models whose sequences have states."""
         table = np.zeros((len(sequences), self.table_size), np.int64)
         for row, sequence in zip(table, sequences):
             row[: len(sequence.pages)] = sequence.pages
-        return table
+        return [table, np.array([sequence.slots[0] for sequence in sequences], np.int64)] if self.model.has_states else [table]

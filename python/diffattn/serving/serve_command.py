@@ -82,9 +82,10 @@ def _serve(args: argparse.Namespace, model: PagedModel, template: ChatTemplate |
 
     engine = options.make_engine(model, args, args.waiting)
     name = args.name or model.directory.resolve().name
-    pool, size = engine.sequences.pool, engine.sequences.pool.pages * model.page_bytes
-    tell(f"diffattn: caches of {pool.pages} pages of {model.page_rows} tokens, {size / 2**20:.1f} MiB; at most {engine.capacity} tokens a request, "
-         f"{engine.rows} texts at a time")
+    pool, mib = engine.sequences.pool, 2.0**20
+    states = f", and states of {engine.rows * model.slot_bytes / mib:.1f} MiB" if model.has_states else ""
+    tell(f"diffattn: caches of {pool.pages} pages of {model.page_rows} tokens, {pool.pages * model.page_bytes / mib:.1f} MiB{states}; at most "
+         f"{engine.capacity} tokens a request, {engine.rows} texts at a time")
     if model.executable.has_device:
         tell("diffattn: on a GPU a text may depend on what is computed beside it")
     engine.warm()

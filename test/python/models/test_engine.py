@@ -105,6 +105,30 @@ def test_what_comes_beside_a_request_changes_no_bit(engine, requests):
     assert busy.sequences.pool.used == 0 and busy.sequences.pool.unpromised == 60
 
 
+def test_models_with_states(load):  # noqa: F811
+    """Rings and states of phi4flash: one request after the other, and all at once, with slots that come back."""
+    _, paged = load("phi4flash", "bf16")
+    rng, asked = random.Random(3), []
+    for number in range(40):
+        scores = number % 5 == 0
+        asked.append(Request(tuple(rng.randrange(90) for _ in range(rng.choice([1, 8, 64, 65, 193, rng.randint(1, 450)]))), rng.randint(0 if scores else 1, 20),
+                             rng.choice([Sampler(), Sampler(0.9, top_k=20)]), number, rng.choice([1, 1, 3]), likely=2, scores=scores, want_text=False))
+    one = Engine(paged, pages=60, capacity=CAPACITY, rows=3)
+    alone = [by_choice(one.events(request)) for request in asked]
+    one.close()
+    assert one.statistics.shared_tokens == 0
+    busy = Engine(paged, pages=60, capacity=CAPACITY, rows=9)
+    together, left = [[] for _ in asked], []
+    for request, events in zip(asked, together):
+        busy.submit(request, events.append)
+        left.append(busy.submit(Request(request.prompt, 100, want_text=False), lambda event: None))
+    for ticket in left[::2]:
+        ticket.cancel()
+    busy.close()
+    assert [by_choice(events) for events in together] == alone
+    assert busy.statistics.steps < busy.statistics.new_tokens / 3 and len(busy.sequences._free_slots) == 9
+
+
 @pytest.mark.parametrize("bits", ["int8", "int4"])
 def test_quantized_weights(tmp_path, bits):
     """One after the other, and all at once, which fill products of more rows."""

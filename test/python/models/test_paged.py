@@ -1,4 +1,5 @@
 """Caches in pages: sequences that come and go have the bits of contiguous caches, pages are counted, equal prefixes are shared."""
+import functools
 import random
 import re
 
@@ -19,7 +20,10 @@ from diffattn.serving.pages import PagePool
 from diffattn.serving.sequences import CHUNK, UNIT, Sequences
 
 CONFIG = SMALL | {"vocab_size": 90, "head_dim": 16, "num_hidden_layers": 2}
+#: Layers of each kind, and a window that is a page which steps read where it lies.
+OWN = {"phi4flash": {"num_hidden_layers": 8, "sliding_window": 64}}
 CAPACITY = 640
+SLOTS = 12
 
 
 def same(a, b):
@@ -30,13 +34,19 @@ def same(a, b):
 def load(tmp_path_factory):
     """The model with contiguous caches and the one with pages."""
     def make(kind, dtype, target="cpu", **more):
-        config = CONFIG | {"model_type": kind} | more
+        config = CONFIG | {"model_type": kind} | OWN.get(kind, {}) | more
         rng = np.random.default_rng(8)
         weights = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, (shape, _) in models.build(config).file_types().items()}
         folder = write_checkpoint(tmp_path_factory.mktemp("model") / kind, config, weights)
         plain = diffattn.load(folder, dtype=dtype, target=target if target.startswith("cpu") else "cpu", batch_invariant=True, threads=1)
         return plain, paged_model.load(folder, target, dtype, threads=2)
     return make
+
+
+@pytest.fixture(scope="session")
+def paged_once(load):
+    """Models with pages, each compiled once, for tests that leave it as it is."""
+    return functools.cache(lambda kind: load(kind, "f32")[1])
 
 
 class Alone:
@@ -68,7 +78,8 @@ class Schedule:
         prompt, more, choices = self.prompt(), self.rng.randint(1, 60), self.rng.choice([1, 1, 1, 3])
         held, promised = self.sequences.pool.used, self.sequences.needed(len(prompt), more, choices)
         sequence = self.sequences.admit(prompt, more, choices)
-        assert (sequence is None) == (promised > self.sequences.pool.unpromised + (promised if sequence else 0))
+        if sequence is None:
+            assert promised > self.sequences.pool.unpromised or self.slots() + choices > SLOTS
         assert self.sequences.pool.used == held
         if sequence is not None:
             self.waiting.append((sequence, more, choices))
@@ -91,7 +102,10 @@ class Schedule:
         if not rows:
             return
         tokens = [self.rng.randrange(90) for _ in rows]
+        before = [state.copy() for state in self.states()]
         logits = self.sequences.decode([row[0] for row in rows], tokens)
+        others = sorted(set(range(SLOTS)) - {row[0].slots[0] for row in rows if row[0].slots})
+        assert all(same(old[:, others], new[:, others]) for old, new in zip(before, self.states()))
         for row, token, got in zip(rows, tokens, logits):
             assert same(row[1].step(token), got)
             row[2] -= 1
@@ -101,9 +115,20 @@ class Schedule:
             if group and self.rng.random() < 0.5:
                 self.sequences.free(group.pop(self.rng.randrange(len(group)))[0])
 
+    def states(self):
+        return self.sequences._caches[2:]
+
+    def slots(self):
+        """How many are held, each by one sequence."""
+        held = [slot for row in self.waiting + self.active for slot in row[0].slots]
+        assert len(set(held)) == len(held)
+        return len(held)
+
     def count(self):
-        """The pages in use are those that sequences hold, each of which has just as many as its tokens need."""
+        """The pages in use are those that sequences hold, each of which has just as many as its tokens need, and slots are held as long."""
         held = [row[0] for row in self.waiting + self.active]
+        if self.states():
+            assert len(self.sequences._free_slots) == SLOTS - self.slots()
         assert self.sequences.pool.used == len({page for sequence in held for page in sequence.pages})
         for sequence in held:
             assert len(sequence.pages) == -(-sequence.done // self.sequences.rows)
@@ -115,15 +140,16 @@ class Schedule:
         for row in self.waiting + self.active:
             self.sequences.free(row[0])
         assert self.sequences.pool.used == 0 and self.sequences.pool.unpromised == self.sequences.pool.pages
+        assert not self.states() or len(self.sequences._free_slots) == SLOTS
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", models.PAGED)
+@pytest.mark.parametrize("kind", models.DECODERS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_random_schedules(kind, dtype, load, full):
-    """1,000 of them in the long form. The caches are never cleared between them."""
+    """1,250 of them in the long form. The caches are never cleared between them."""
     plain, paged = load(kind, dtype)
-    sequences = Sequences(paged, 40, CAPACITY)
+    sequences = Sequences(paged, 40, CAPACITY, SLOTS)
     for seed in range(125 if full else 15):
         Schedule(plain, sequences, random.Random(seed)).run(40)
 
@@ -141,6 +167,42 @@ def test_parts_of_prompts_have_the_bits_of_the_whole(isa, dtype, load):
         while (logits := sequences.extend(sequence)) is None:
             pass
         assert same(logits, Alone(plain, prompt[:length]).logits)
+
+
+@pytest.mark.parametrize("window", [5, 300])
+def test_windows_in_parts_of_prompts(window, load):
+    """Narrower than a page, and wider than a part of a prompt; a fork goes on from the states of its prompt."""
+    plain, paged = load("phi4flash", "bf16", sliding_window=window)
+    sequences = Sequences(paged, 40, 1200, 4)
+    prompt = np.random.default_rng(3).integers(0, 90, 1100).tolist()
+    for length in (64, CHUNK, UNIT + 1, 2 * CHUNK + 5, 1100):
+        one = sequences.admit(prompt[:length], 20, 2)
+        while (logits := sequences.extend(one)) is None:
+            pass
+        both = [one, sequences.fork(one, 20)]
+        caches = plain.new_caches(1, 1200)
+        alone = plain.executable.call("prefill", np.array([prompt[:length]]), np.array([length]), *caches)[0][0]
+        assert same(logits, alone)
+        for step in range(7):
+            got = sequences.decode(both, [step, step])
+            alone = plain.executable.call("decode", np.array([step]), np.array([length + step]), *caches)[0][0]
+            assert same(got[0], alone) and same(got[1], alone)
+        for sequence in both:
+            sequences.free(sequence)
+
+
+def test_prompts_of_models_with_states_are_computed_whole(load):
+    """What others have left of the same prompt is not taken, as the states that belong to it are gone. Slots run out before pages do."""
+    _, paged = load("phi4flash", "f32")
+    calls, call = [], paged.call
+    paged.call = lambda entry, *arrays: calls.append((entry, arrays[0].shape)) or call(entry, *arrays)
+    sequences, prompt = Sequences(paged, 30, CAPACITY, 3), list(range(80)) * 3
+    one, two = (sequences.admit(prompt, 4) for _ in range(2))
+    assert same(sequences.extend(one), sequences.extend(two)) and calls == [("extend", (1, 240))] * 2
+    assert not set(one.pages) & set(two.pages) and not set(one.slots) & set(two.slots)
+    assert sequences.admit([1], 1, 2) is None and sequences.admit([1], 1) is not None and sequences.admit([1], 1) is None
+    with pytest.raises(ValueError, match="slots: expected an integer of at least 1, but got 0"):
+        Sequences(paged, 30, CAPACITY)
 
 
 def test_equal_prefixes_are_computed_once(load):
@@ -208,12 +270,12 @@ def test_who_computed_the_same_at_once_shares_it_then():
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("kind", models.PAGED)
+@pytest.mark.parametrize("kind", models.DECODERS)
 def test_scores(kind, load):
     """Log-probabilities of the prompt's tokens against the logits of the whole, in parts of a prompt and of rows."""
     plain, paged = load(kind, "f32")
     prompt = np.random.default_rng(5).integers(0, 90, CHUNK + 70).tolist()
-    sequences = Sequences(paged, 12, CAPACITY)
+    sequences = Sequences(paged, 12, CAPACITY, 1)
     sequence, parts, logits = sequences.admit(prompt, 1), [], None
     while logits is None:
         scores, logits = sequences.score(sequence)
@@ -256,18 +318,18 @@ def test_equal_likelihoods_come_in_the_order_of_ids(vocab, found):
     assert (log_p == likely_log_p[:, 1]).all()
 
 
-@pytest.mark.parametrize("kind", models.PAGED)
+@pytest.mark.parametrize("kind", models.DECODERS)
 def test_caches_are_updated_in_place(kind, opt):  # noqa: F811
-    text = str(models.build(CONFIG | {"model_type": kind}, page_rows=64))
+    text = str(models.build(CONFIG | {"model_type": kind} | OWN.get(kind, {}), page_rows=64))
     text = re.sub(r"(diffattn.layer_weight|ml_program.global_load_const) @\"[^\"]*\"(\[%\w+\])? :", "bufferization.alloc_tensor() :", text)
     text = re.sub(r"  ml_program.global private .*\n", "", text)
     out = opt(text, "--empty-tensor-to-alloc-tensor", "--cse", "--one-shot-bufferize=bufferize-function-boundaries=1 "
               "function-boundary-type-conversion=identity-layout-map", "--drop-equivalent-buffer-results", "--cse", "--canonicalize", "--cse")
     copies = [line for line in out.splitlines() if "memref.copy" in line]
     # A step stores a row of keys and one of values, scores come in parts of three results, and their ranks leave four columns. Pages are
-    # written where they lie.
-    assert sum("strided" in line for line in copies) == 9, copies
-    assert not any(re.search(r"memref<\d+x\?x64x\d+x", line) for line in copies), copies
+    # written where they lie. Of phi4flash a step stores a row in rings too, and both states of a Mamba layer go back to their slots.
+    assert sum("strided" in line for line in copies) == {"phi4flash": 13}.get(kind, 9), copies
+    assert not any(re.search(r"memref<\d+x\?x(64|\d)x\d+x", line) for line in copies), copies
 
 
 @pytest.mark.parametrize("entry, change, message", [
@@ -288,9 +350,9 @@ def test_caches_are_updated_in_place(kind, opt):  # noqa: F811
     ("score", {"targets": [[90] * 10]}, "expected every token id to be at least 0 and below 90"),
     ("score", {"targets": [[-1] * 10]}, "expected every token id to be at least 0 and below 90"),
 ])
-def test_wrong_arguments(entry, change, message, load):
+def test_wrong_arguments(entry, change, message, paged_once):
     """A call that fails writes nothing."""
-    _, paged = load("diff_v1", "f32")
+    paged = paged_once("diff_v1")
     caches = [*paged.new_caches(3)]
     caches[1] = caches[1][:, : change.get("values", 3)].copy()
     given = {"positions": [60], "table": [[0, 1]], "lengths": [10], "targets": [[1] * 10]} | change
@@ -302,19 +364,50 @@ def test_wrong_arguments(entry, change, message, load):
     assert not any(cache.any() for cache in caches) or message.startswith("expected every token id")
 
 
-def test_entries_behind_the_keys_may_be_anything(load):
-    _, paged = load("diff_v1", "f32")
+@pytest.mark.parametrize("entry", ["extend", "score", "decode"])
+@pytest.mark.parametrize("change, message", [
+    ({"slots": [3]}, "expected every slot to be at least 0 and below the number of slots"),
+    ({"slots": [-1]}, "expected every slot to be at least 0 and below the number of slots"),
+    ({"slots": [0, 1]}, "expected the batches of ids and slots to be equal"),
+    ({"slots": []}, "expected the batches of ids and slots to be equal"),
+    ({"rows": 2, "slots": [1, 1]}, "expected a slot of its own for each sequence"),
+    ({"states": 2}, "expected the caches of states to have equally many slots"),
+    ({"table": [[0, 3]]}, "expected every entry of block_table to be a page of the caches, for all keys that a sequence has"),
+    ({"positions": [128]}, "within the pages that block_table has place for"),
+])
+def test_wrong_slots(entry, change, message, paged_once):
+    """A call that fails writes no state and no key."""
+    paged = paged_once("phi4flash")
+    caches = paged.new_caches(3, 3)
+    caches[4] = caches[4][:, : change.get("states", 3)].copy()
+    for cache in caches:
+        cache[:] = 7
+    rows = change.get("rows", 1)
+    given = {"positions": [60] * rows, "table": [[0, 1], [2, 2]][:rows], "slots": [1]} | change
+    positions, table, slots = (np.array(given[name], np.int64) for name in ("positions", "table", "slots"))
+    ids = np.ones((rows, 10), np.int64)
+    first = {"extend": (ids, np.array([10] * rows)), "score": (ids, ids, np.array([10] * rows)), "decode": (ids[:, 0].copy(),)}[entry]
+    if entry == "decode" and "table" in change:
+        positions[:] = 64
+    with pytest.raises(RunError, match=message):
+        paged.call(entry, *first, positions, table, slots, *caches)
+    assert all((cache == 7).all() for cache in caches)
+
+
+def test_entries_behind_the_keys_may_be_anything(paged_once):
+    paged = paged_once("diff_v1")
     ids, at = np.ones((1, 10), np.int64), (np.array([10]), np.array([0]))
     one, *_ = paged.call("extend", ids, *at, np.array([[2, -7]]), *paged.new_caches(3))
     two, *_ = paged.call("extend", ids, *at, np.array([[0, 1 << 40]]), *paged.new_caches(3))
     assert same(one, two)
 
 
-def test_on_a_simulated_gpu(load, tmp_path):
-    """Near what a CPU computes; a fork computes the page that it does not share."""
+@pytest.mark.parametrize("kind", ["diff_v1", "phi4flash"])
+def test_on_a_simulated_gpu(kind, load, tmp_path):
+    """Near what a CPU computes; a fork computes the page that it does not share, and states."""
     results = []
-    for paged in (load("diff_v1", "f32")[1], load("diff_v1", "f32", "cuda-sim:sm_80")[1]):
-        sequences, prompt = Sequences(paged, 8, 256), list(range(70))
+    for paged in (load(kind, "f32")[1], load(kind, "f32", "cuda-sim:sm_80")[1]):
+        sequences, prompt = Sequences(paged, 8, 256, 3), list(range(70))
         one = sequences.admit(prompt, 4, 2)
         logits = sequences.extend(one)
         both = [one, sequences.fork(one, 4)]
@@ -327,8 +420,8 @@ def test_on_a_simulated_gpu(load, tmp_path):
 
 
 def test_what_cannot_have_pages():
-    with pytest.raises(ConfigError, match="expected 'model_type' to be one of diff_v1, .*, whose caches lie in pages, but got 'phi4flash'"):
-        models.build(CONFIG | {"model_type": "phi4flash"}, page_rows=64)
+    with pytest.raises(ConfigError, match="expected 'model_type' to be one of diff_v1, .*, whose caches lie in pages, but got 'diff_multihead'"):
+        models.build(CONFIG | {"model_type": "diff_multihead"}, page_rows=64)
     with pytest.raises(ConfigError, match="expected a 'rope_type' whose angles follow from positions alone, .* but got 'dynamic'"):
         models.build(CONFIG | {"model_type": "diffllama", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, page_rows=64)
     with pytest.raises(ValueError, match="page_rows: expected an integer from 1 to 65536, but got 0"):
