@@ -116,7 +116,7 @@ def _seeds(seed, count: int) -> list[int]:
 
 
 class CompiledModel:
-    """Functions `forward` and, of decoders, `prefill` and `decode` (docs/models.md), with the config and the tokenizer that
+    """Functions `forward` and, of decoders, `score`, `prefill` and `decode` (docs/models.md), with the config and the tokenizer that
     belong to them."""
 
     def __init__(self, executable: CompiledCode, directory: Path, config: dict[str, Any], kind: str,
@@ -303,6 +303,9 @@ class CompiledModel:
             raise InputError(f"expected a decoder, but got {self.kind}, which has no text to predict")
         if self.tokenizer is None:
             raise CheckpointError(f"{self.directory}: expected a tokenizer.json, as the input is text")
+        if "score" not in self.executable.entries:
+            raise InputError(f"{self.directory}: expected the function score among those of a decoder, as they are compiled now, but got "
+                             f"{', '.join(self.executable.entries)}")
         tokens = self.tokenizer.encode(text, special=False)
         if not tokens:
             raise InputError("text: expected at least one token, but got none")
@@ -323,8 +326,6 @@ class CompiledModel:
             for at in range(0, len(group), batch):
                 ids = np.array(group[at : at + batch], np.int64)
                 if ids.shape[1] > scored:
-                    logits = self.forward(ids[:, :-1])[:, scored - 1 :].astype(np.float64)
-                    logits -= logits.max(-1, keepdims=True)
-                    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-                    nats -= np.take_along_axis(log_p, ids[:, scored:, None], -1).sum()
+                    log_p = self.executable.call("score", ids[:, :-1].copy(), ids[:, 1:].copy())[0]
+                    nats -= log_p[:, scored - 1 :].sum(dtype=np.float64)
         return nats / math.log(2) / len(text)

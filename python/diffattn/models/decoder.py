@@ -1,8 +1,9 @@
 """The frame of a decoder: embedding, pre-norm blocks of attention and gated MLP, final norm and logits.
 
-What differs between models, the projections and the pairing of heads, is a `Mixer`. The frame writes four functions,
+What differs between models, the projections and the pairing of heads, is a `Mixer`. The frame writes five functions,
 
     forward(ids [B,T]) -> logits [B,T,V]
+    score(ids [B,T], targets [B,T]) -> log-probabilities of the targets [B,T]
     prefill(ids [B,T], lengths [B], kcache, vcache) -> logits of each last token [B,V], kcache, vcache
     extend(ids [B,T], lengths [B], positions [B], kcache, vcache) -> logits of each last token [B,V], kcache, vcache
     decode(ids [B], positions [B], kcache, vcache) -> logits [B,V], kcache, vcache
@@ -95,6 +96,7 @@ class Decoder:
         if page_rows is None:
             self._forward_layer(m)
             self._forward(m)
+            self._forward(m, scores=True)
             self._prefill_layer(m)
             self._prefill(m)
         places = Rows() if page_rows is None else Pages(page_rows)
@@ -205,15 +207,22 @@ class Decoder:
         x = layers.rms_norm(f, h, f.weight("model.norm.weight"), self.eps, self.elem)
         return layers.linear(f, x, f.weight("lm_head.weight"))
 
-    def _forward(self, m: Module) -> None:
-        f = m.function("forward")
+    def _forward(self, m: Module, *, scores: bool = False) -> None:
+        f = m.function("score" if scores else "forward")
         ids = f.argument("ids", "i64", [None, None])
+        targets = f.argument("targets", "i64", [None, None]) if scores else None
         batch, length = ids.dims
+        count = self.layers
+        if scores:
+            count = tokens.count_if(f, tokens.require_all(f, [likelihood.target_check(f, ids, targets)]), self.layers)
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         cos, sin = tables(f, self.rope, length=length)
-        (h,) = f.loop(self.layers, [h],
-                      lambda i, h: f.call("forward_layer", [h, cos, sin, i, batch, length], [h]))
-        f.ret(f.expand(self._logits(f, h), 0, [batch, length]))
+        (h,) = f.loop(count, [h], lambda i, h: f.call("forward_layer", [h, cos, sin, i, batch, length], [h]))
+        f.ret(f.expand(self._scored(f, h, targets, ranked=False)[0] if scores else self._logits(f, h), 0, [batch, length]))
+
+    def _scored(self, f: Function, h: Value, targets: Value, *, ranked: bool) -> list[Value]:
+        return likelihood.of_targets(f, h, likelihood.fitting(f, targets, h.dims[0]), self.vocab, lambda part: self._logits(f, part),
+                                     ranked=ranked)
 
     def _prefill(self, m: Module) -> None:
         f = m.function("prefill")
@@ -266,8 +275,7 @@ class Decoder:
         if not scores:
             f.ret(logits, *caches)
             return
-        found = likelihood.of_targets(f, h, likelihood.fitting(f, targets, h.dims[0]), self.vocab, lambda part: self._logits(f, part))
-        f.ret(*(f.expand(value, 0, [batch, length]) for value in found), logits, *caches)
+        f.ret(*(f.expand(value, 0, [batch, length]) for value in self._scored(f, h, targets, ranked=True)), logits, *caches)
 
     def _decode(self, m: Module, places: Rows | Pages) -> None:
         f = m.function("decode")

@@ -35,9 +35,9 @@ def fitting(f: Function, targets: Value, count: Value) -> Value:
     return f.generic("-> m", [], f.empty([count], "i64"), read)
 
 
-def of_targets(f: Function, h: Value, targets: Value, vocab: int, logits: Callable[[Value], Value]) -> tuple[Value, Value, Value]:
-    """Of the rows `h` `[M, D]`: log-probabilities of `targets` `[M]`, and the likeliest ids and theirs `[M, LIKELIEST]`, of a smaller
-    vocabulary all. Of equal ones those with low ids stand first. `logits` makes `[m, V]` of rows `[m, D]`."""
+def of_targets(f: Function, h: Value, targets: Value, vocab: int, logits: Callable[[Value], Value], *, ranked: bool) -> list[Value]:
+    """Of the rows `h` `[M, D]`: log-probabilities of `targets` `[M]`; with `ranked` also the likeliest ids and theirs `[M, LIKELIEST]`,
+    of a smaller vocabulary all. Of equal ones those with low ids stand first. `logits` makes `[m, V]` of rows `[m, D]`."""
     layers.check_ids(f, targets, vocab)
     count, most = h.dims[0], min(LIKELIEST, vocab)
     parts = f.scalar("arith.ceildivui", count, f.index(ROWS))
@@ -47,11 +47,15 @@ def of_targets(f: Function, h: Value, targets: Value, vocab: int, logits: Callab
         size = f.scalar("arith.minui", f.scalar("arith.subi", count, first), f.index(ROWS))
         rows = logits(f.slice(h, [first, 0], [size, h.dims[1]]))
         largest, normal = _normal(f, rows)
-        found = [_of_ids(f, rows, f.slice(targets, [first], [size]), largest, normal), *_likeliest(f, rows, most, largest, normal)]
+        found = [_of_ids(f, rows, f.slice(targets, [first], [size]), largest, normal)]
+        if ranked:
+            found += _likeliest(f, rows, most, largest, normal)
         return [f.insert(new, whole, [first, 0][: len(new.dims)], new.dims) for whole, new in zip(old, found)]
 
-    wholes = [f.empty([count], "f32"), f.empty([count, most], "i64"), f.empty([count, most], "f32")]
-    return tuple(f.loop(parts, wholes, part))
+    wholes = [f.empty([count], "f32")]
+    if ranked:
+        wholes += [f.empty([count, most], "i64"), f.empty([count, most], "f32")]
+    return f.loop(parts, wholes, part)
 
 
 def _normal(f: Function, logits: Value) -> tuple[Value, Value]:

@@ -64,6 +64,7 @@ class SambaY(SambaYLayers):
             self._cross_layer(m, "cross_layer", one=True)
         if self.page_rows is None:
             self._forward(m)
+            self._forward(m, scores=True)
             self._chunk(m, "prefill", further=False)
         self._chunk(m, "extend", further=True)
         if self.page_rows is not None:
@@ -133,9 +134,15 @@ class SambaY(SambaYLayers):
     def _memory(self, f: Function, rows: Dim) -> Value:
         return f.empty([rows, self.mamba.inner], "f32")
 
-    def _forward(self, m: Module) -> None:
-        f = m.function("forward")
+    def _scored(self, f: Function, h: Value, targets: Value, *, ranked: bool) -> list[Value]:
+        return likelihood.of_targets(f, h, likelihood.fitting(f, targets, h.dims[0]), self.vocab, lambda part: self._logits(f, part),
+                                     ranked=ranked)
+
+    def _forward(self, m: Module, *, scores: bool = False) -> None:
+        f = m.function("score" if scores else "forward")
         ids = f.argument("ids", "i64", [None, None])
+        targets = f.argument("targets", "i64", [None, None]) if scores else None
+        fine = tokens.require_all(f, [likelihood.target_check(f, ids, targets)] if scores else [])
         batch, length = ids.dims
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         # States and keys of this call alone, which begin at position 0.
@@ -143,10 +150,10 @@ class SambaY(SambaYLayers):
                   for shape in (self.mamba.conv_shape, self.mamba.state_shape)]
         shared = [f.empty([1, batch, length, *heads], self.elem) for heads in (self.key_heads, self.value_heads)]
         lengths = f.fill(f.to_i64(length), [batch])
-        call = Call(batch, length, f.fill(f.i64(0), [batch]), lengths, lengths, [length], [], f.true())
+        call = Call(batch, length, f.fill(f.i64(0), [batch]), lengths, lengths, [length], [], fine)
         h, memory, _, _, *shared = self._first_half(f, call, h, self._memory(f, h.dims[0]), states, shared, [], "forward_window_layer")
         h = self._second_half(f, call, h, memory, shared, one=False)
-        f.ret(f.expand(self._logits(f, h), 0, [batch, length]))
+        f.ret(f.expand(self._scored(f, h, targets, ranked=False)[0] if scores else self._logits(f, h), 0, [batch, length]))
 
     def _caches(self, f: Function) -> list[Value]:
         return [*self._shared(f), *self._rings(f), *self._states(f)]
@@ -194,8 +201,7 @@ class SambaY(SambaYLayers):
         found: list[Value] = []
         if scores:  # the last token is computed once more, so that its logits are those of `extend`
             h = self._second_half(f, call, h, memory, [kcache, vcache], one=False)
-            of = likelihood.of_targets(f, h, likelihood.fitting(f, targets, h.dims[0]), self.vocab, lambda part: self._logits(f, part))
-            found = [f.expand(value, 0, [batch, length]) for value in of]
+            found = [f.expand(value, 0, [batch, length]) for value in self._scored(f, h, targets, ranked=True)]
         f.ret(*found, self._logits(f, last), kcache, vcache, kring, vring, *states)
 
     def _decode(self, m: Module) -> None:

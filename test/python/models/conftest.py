@@ -73,12 +73,21 @@ def chunked_logits(model, prompts, cuts, capacity):
     return logits
 
 
+def log_likelihoods(logits, targets):
+    """Log-probabilities of ids `[T]` by logits `[T, V]`, in double precision."""
+    logits = np.asarray(logits, np.float64)
+    logits = logits - logits.max(-1, keepdims=True)
+    return logits[np.arange(len(targets)), targets] - np.log(np.exp(logits).sum(-1))
+
+
 def check_against(model, expected, vocabulary, tolerance):
-    """A decoder against `expected(ids)`, the logits of one sequence: whole, ragged prompts and steps after them, and chunks."""
+    """A decoder against `expected(ids)`, the logits of one sequence: whole, likelihoods, ragged prompts and steps after them, and chunks."""
     rng = np.random.default_rng(1)
     ids = rng.integers(0, vocabulary, (3, 13))
     rows = [expected(row) for row in ids]
     assert_near(model.forward(ids), np.stack(rows), tolerance)
+    targets = rng.integers(0, vocabulary, ids.shape)
+    assert_near(model.executable.call("score", ids, targets)[0], np.stack([log_likelihoods(*row) for row in zip(rows, targets)]), tolerance)
     prompts = [ids[0].tolist(), ids[1, :6].tolist(), ids[2, :3].tolist()]
     lasts = np.stack([row[len(prompt) - 1] for row, prompt in zip(rows, prompts)])
     for cuts in ([[1, 1, 1], [2, 4, 2]], [[8, 5, 2]]):

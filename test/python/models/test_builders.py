@@ -63,9 +63,9 @@ def test_caches_are_updated_in_place(kind, opt):
               "function-boundary-type-conversion=identity-layout-map",
               "--drop-equivalent-buffer-results", "--cse", "--canonicalize", "--cse")
     copies = [line for line in out.splitlines() if "memref.copy" in line and re.search(r"memref<\d*\?*x\S*x\S*x", line)]
-    # The values of a prompt, which are a product's result, are stored once; a decode step and a further chunk store two rows. Of
-    # phi4flash: a step stores two rows in rings and two in the shared cache, as other calls do there.
-    assert sum("strided" in line for line in out.splitlines() if "memref.copy" in line) == {"phi4flash": 6}.get(kind, 5), copies
+    # The values of a prompt, which are a product's result, are stored once; a decode step and a further chunk store two rows; scores
+    # come in parts. Of phi4flash: a step stores two rows in rings and two in the shared cache, as other calls do there.
+    assert sum("strided" in line for line in out.splitlines() if "memref.copy" in line) == {"phi4flash": 7}.get(kind, 6), copies
     assert not any(re.search(r"memref<\d+x\?x(\?|\d+)x\d+x", line) for line in copies), copies
 
 

@@ -304,7 +304,7 @@ def test_equal_likelihoods_come_in_the_order_of_ids(vocab, found):
     m = models.Module(None)
     f = m.function("rank")
     h, targets = f.argument("h", "f32", [None, vocab]), f.argument("targets", "i64", [None])
-    f.ret(*likelihood.of_targets(f, h, targets, vocab, lambda part: part))
+    f.ret(*likelihood.of_targets(f, h, targets, vocab, lambda part: part, ranked=True))
     logits = np.full((70, vocab), -9, np.float32)
     if vocab == 90:
         logits[:, [7, 3]], logits[:, [20, 89]], logits[:, 21], logits[:, 60] = 5, -0.0, 0.0, -1

@@ -11,7 +11,8 @@ import pytest
 from conftest import ROOT
 
 import diffattn
-from diffattn import cli
+from diffattn import cli, runtime
+from diffattn.errors import RunError
 
 DIRECTORY = ROOT / "examples" / "tiny-lm"
 PROMPTS = ["In the beginning", "And the king said unto", "The LORD"]
@@ -47,6 +48,30 @@ def test_files_are_small_and_whole():
 def test_bits_per_character_equal_pytorch(model):
     expected = json.loads((DIRECTORY / "training.json").read_text())["bits_per_character"]
     assert model.bits_per_character((DIRECTORY / "heldout.txt").read_text()) == pytest.approx(expected, abs=1e-3)
+
+
+def test_likelihoods_need_no_logits_of_all_tokens(model, monkeypatch):
+    """What `eval` adds up: near the logits in double precision, without their memory."""
+    tokens = np.array([model.tokenizer.encode((DIRECTORY / "heldout.txt").read_text()[:4000])[:1000]]).reshape(4, 250)
+    ids, targets = tokens[:, :-1].copy(), tokens[:, 1:].copy()
+    taken = {}
+    for entry, arguments in (("forward", (ids,)), ("score", (ids, targets))):
+        runtime.reset_counters()
+        (result,) = model.executable.call(entry, *arguments)
+        taken[entry] = runtime.counters().arena_bytes_peak + result.nbytes
+    assert taken["score"] < taken["forward"] - 0.8 * ids.size * 2048 * 4, taken
+    log_p, logits = result, model.forward(ids).astype(np.float64)
+    logits -= logits.max(-1, keepdims=True)
+    exact = np.take_along_axis(logits, targets[..., None], -1)[..., 0] - np.log(np.exp(logits).sum(-1))
+    np.testing.assert_allclose(log_p, exact, rtol=0, atol=1e-5)
+    for wrong, message in ((targets[:, 1:].copy(), "expected targets of the shape of ids"),
+                           (targets - 2048, "expected every token id to be at least 0 and below 2048"),
+                           (targets + 2048, "expected every token id to be at least 0 and below 2048")):
+        with pytest.raises(RunError, match=message):
+            model.executable.call("score", ids, wrong)
+    monkeypatch.setattr(model.executable, "entries", ["forward", "prefill", "extend", "decode"])
+    with pytest.raises(ValueError, match="expected the function score among those of a decoder, as they are compiled now, but got forward, prefill"):
+        model.bits_per_character("And")
 
 
 @pytest.mark.oracle
