@@ -64,7 +64,9 @@ def test_memory(bench, monkeypatch, capsys):
     assert set(raised) == {"diffattn generic", "naive", "sdpa x2"} and raised["naive"] > 2 * one_map > one_map > raised["diffattn generic"] > 0
 
 
-@pytest.mark.parametrize("shape", [["--d", 16, "--v2"], ["--d", 16, "--key-heads", 2], ["--d", 8, "--dv", 24, "--batch", 2]], ids=["V2", "GQA", "V1"])
+@pytest.mark.parametrize("shape", [["--d", 16, "--v2"], ["--d", 16, "--key-heads", 2], ["--d", 8, "--dv", 24, "--batch", 2],
+                                   ["--d", 16, "--key-heads", 2, "--dtype", "bf16"], ["--d", 16, "--v2", "--dtype", "f16"]],
+                         ids=["V2", "GQA", "V1", "bf16", "V2-f16"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_everybody_gives_what_pytorch_gives(bench, monkeypatch, shape, causal):
     gradients = bench.Gradients(options(bench, monkeypatch, "--heads", 4, "--no-compile", *shape), 24, causal)
@@ -81,7 +83,7 @@ def test_everybody_gives_what_pytorch_gives(bench, monkeypatch, shape, causal):
         with pytest.raises(SystemExit, match=f"expected ours to give what PyTorch's naive composition gives, but got an error of .* in d_{name}$"):
             gradients.check({"ours": twice})
     with pytest.raises(SystemExit, match="but got an error of .* in out$"):
-        gradients.check({"ours": lambda *leaves: peers["naive"](*leaves) * 1.01})
+        gradients.check({"ours": lambda *leaves: peers["naive"](*leaves) * 1.1})
 
 
 def test_gradients_are_taken_of_the_graph_that_was_prepared(bench, monkeypatch):
