@@ -155,9 +155,9 @@ ScheduleTarget CpuBackwardAttr::getTarget() const {
 bool CpuBackwardAttr::computesGradients() const { return true; }
 
 CpuPrefillAttr CpuBackwardAttr::getPhases() const {
-  return CpuPrefillAttr::get(
-      getContext(), getIsa(), getLanes(), getQBlockSize(), getQkTile(),
-      getPvTile(), getKvBlockSize(), getTwoPassKeys(), CpuProduct::F32);
+  return CpuPrefillAttr::get(getContext(), getIsa(), getLanes(),
+                             getQBlockSize(), getQkTile(), getPvTile(),
+                             getKvBlockSize(), getTwoPassKeys(), getProduct());
 }
 
 LogicalResult CpuBackwardAttr::verify(EmitError emitError, StringRef isa,
@@ -165,11 +165,14 @@ LogicalResult CpuBackwardAttr::verify(EmitError emitError, StringRef isa,
                                       DenseI64ArrayAttr qkTile,
                                       DenseI64ArrayAttr pvTile,
                                       int64_t kvBlockSize, int64_t twoPassKeys,
-                                      int64_t qSliceSize) {
+                                      int64_t qSliceSize, CpuProduct product) {
+  // cpu_backward_c3
+  if (usesTiles(product))
+    return emitError() << "expected product to be f32 or bf16_pairs, but got "
+                       << stringifyCpuProduct(product);
   // cpu_backward_c1
   if (failed(CpuPrefillAttr::verify(emitError, isa, lanes, qBlockSize, qkTile,
-                                    pvTile, kvBlockSize, twoPassKeys,
-                                    CpuProduct::F32)))
+                                    pvTile, kvBlockSize, twoPassKeys, product)))
     return failure();
   if (qSliceSize <= 0 || qSliceSize % qBlockSize) // cpu_backward_c2
     return emitError() << "expected q_slice_size to be a positive multiple of "

@@ -77,9 +77,13 @@ struct SelectSchedulePass final
                                              const CpuTarget &target) {
     return selectCpuSchedules(shape, target);
   }
-  static SmallVector<Attribute> getSchedules(AttentionBackwardOp,
-                                             const AttentionShape &shape,
+  static SmallVector<Attribute> getSchedules(AttentionBackwardOp op,
+                                             AttentionShape shape,
                                              const CpuTarget &target) {
+    // A d_out of f32 is not rounded: operands are widened beside it.
+    Type dOut = getElementTypeOrSelf(op.getDOut().getType());
+    if (dOut != shape.elementType)
+      shape.elementType = Float32Type::get(op.getContext());
     return {selectCpuBackward(shape, target)};
   }
 

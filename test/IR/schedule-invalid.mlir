@@ -105,6 +105,16 @@ func.func private @cpu_backward_c2_slice() attributes {s = #diffattn.cpu_backwar
 func.func private @cpu_backward_c2_no_slice() attributes {s = #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 0>}
 
 // -----
+// cpu_backward_c3
+// expected-error @below {{expected product to be f32 or bf16_pairs, but got bf16_tiles}}
+func.func private @cpu_backward_c3_tiles() attributes {s = #diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [16, 3, 1], pv_tile = [48, 1, 1], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960, product = bf16_tiles>}
+
+// -----
+// cpu_backward_c1
+// expected-error @below {{expected 16 lanes with product bf16_pairs, but got 8}}
+func.func private @cpu_backward_c1_pairs() attributes {s = #diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960, product = bf16_pairs>}
+
+// -----
 // cpu_split_kv_c1
 // expected-error @below {{expected lanes to be 4, 8 or 16, but got 32}}
 func.func private @cpu_split_kv_c1_split_lanes() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 32, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8>}

@@ -1,10 +1,12 @@
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512})" | FileCheck %s --check-prefixes=CHECK,AVX512
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512bf16})" | FileCheck %s --check-prefixes=CHECK,PAIRS
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=amx})" | FileCheck %s --check-prefixes=CHECK,AMX
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx2})" | FileCheck %s --check-prefixes=CHECK,AVX2
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx2 linalg=true})" | FileCheck %s --check-prefix=LINALG
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx2})" --remark-format=emitRemark --remarks-filter=diffattn-schedule 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
-// The schedule of gradients does not depend on sizes, and all types are widened to f32.
+// The schedule of gradients does not depend on sizes. bf16 is multiplied in pairs where a CPU does that, d_out is bf16 too, and the scale is
+// positive; else all types are widened to f32.
 
 !q = tensor<1x2x?x16xbf16>
 !f = tensor<1x2x?x16xf32>
@@ -13,12 +15,25 @@
 // CHECK-LABEL: func.func @by_a_kernel(
 // AVX512: schedules = [#diffattn.cpu_backward<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
 // AMX: schedules = [#diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
+// PAIRS: schedules = [#diffattn.cpu_backward<isa = "avx512bf16", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
 // AVX2: schedules = [#diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 1008>]
 // LINALG: schedules = [#diffattn.linalg]
 func.func @by_a_kernel(%q: !q, %l: tensor<f32>, %d: !f) -> !f {
   %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%d : !f) lambda(%l : tensor<f32>)
          outs(d_v(%d : !f)) {scale = 0.25 : f32} -> !f
   return %r : !f
+}
+
+// REMARK: remark: [Passed] SelectSchedule {{.*}}"the gradient of attention is one kernel"
+// CHECK-LABEL: func.func @by_pairs(
+// AVX512: kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
+// AMX: kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
+// PAIRS: schedules = [#diffattn.cpu_backward<isa = "avx512bf16", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008, product = bf16_pairs>]
+// AVX2: kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 1008>]
+func.func @by_pairs(%q: !q, %l: tensor<f32>) -> !q {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%q : !q) lambda(%l : tensor<f32>)
+         outs(d_v(%q : !q)) {scale = 0.25 : f32} -> !q
+  return %r : !q
 }
 
 // REMARK: remark: [Missed] SelectSchedule {{.*}}"no kernel computes the gradient of a bias"{{.*}}"the gradient of attention runs as loops over maps in memory, not as one kernel"

@@ -35,8 +35,7 @@ class Signature:
 
     def __init__(self, rng, number, sig=None, maps=2):
         pick = lambda *options: options[rng.integers(len(options))]
-        drawn = sig or draw_signature(rng, min(number, OF_TWO_MAPS - 1) if maps == 2 else OF_TWO_MAPS)
-        self.number, self.sig = number, {**drawn, "sizes": pick(None, (3, 5), (8, 16)), "layout": "bhtd"}
+        self.number, self.sig = number, {**(sig or self.options(rng, number, maps)), "sizes": pick(None, (3, 5), (8, 16)), "layout": "bhtd"}
         self.isStatic, self.shared = number % 3 == 2, pick(False, False, True) and maps == 2
         self.layouts = {x: pick("bhtd", "bthd") for x in "qkvo"}
         self.types = {name: self.sig["type"] for name in HEADED}
@@ -57,6 +56,10 @@ class Signature:
             self.wanted = ["out", "x", *self.wanted]
             self.types["x"] = "f32"
         self.shape = (pick(*self.QUERIES), pick(*self.KEYS))
+
+    def options(self, rng, number, maps):
+        """What is left to luck of a signature."""
+        return draw_signature(rng, min(number, OF_TWO_MAPS - 1) if maps == 2 else OF_TWO_MAPS)
 
     def draw(self, seed):
         """Operands and destinations of one call, in their layouts; those of a static signature always of the same shapes."""

@@ -8,6 +8,8 @@
 #include "Phase.h"
 #include "RegisterProducts.h"
 
+#include "llvm/ADT/bit.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -16,9 +18,12 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<CaseKind> getF32Kinds() {
+/// Those of which gradients have kernels of their own.
+std::vector<CaseKind> getBackwardKinds() {
   std::vector<CaseKind> kinds = getCaseKinds();
-  llvm::erase_if(kinds, [](const CaseKind &kind) { return kind.isBf16; });
+  llvm::erase_if(kinds, [](const CaseKind &kind) {
+    return kind.isBf16 && !getCpuTarget(kind.target)->hasBf16Dot();
+  });
   return kinds;
 }
 
@@ -34,7 +39,7 @@ protected:
   }
 };
 INSTANTIATE_TEST_SUITE_P(, BackwardKernelsTest,
-                         ::testing::ValuesIn(getF32Kinds()),
+                         ::testing::ValuesIn(getBackwardKinds()),
                          [](const auto &kind) { return kind.param.getName(); });
 
 /// The array whose address is input `i` of a run.
@@ -50,8 +55,48 @@ void callWithInputs(PhaseBuilder &p, LLVM::LLVMFuncOp kernel) {
   LLVM::CallOp::create(p.b, kernel, arguments);
 }
 
-int64_t addressOf(std::vector<float> &numbers) {
+template <typename T>
+int64_t addressOf(std::vector<T> &numbers) {
   return reinterpret_cast<int64_t>(numbers.data());
+}
+
+/// The upper half of a number: that of the same bf16, where there is one.
+uint16_t toBf16(float number) { return llvm::bit_cast<uint32_t>(number) >> 16; }
+
+float fromBf16(uint16_t bits) {
+  return llvm::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+/// Numbers as products read them: f32, or bf16 in the same order.
+struct Numbers {
+  Numbers(const CpuCase &c, const std::vector<float> &f32) : f32(f32) {
+    if (c.spec.getAtom().pack == 1)
+      return;
+    for (float number : f32)
+      bf16.push_back(toBf16(number));
+  }
+  int64_t getAddress() {
+    return bf16.empty() ? addressOf(f32) : addressOf(bf16);
+  }
+
+  std::vector<float> f32;
+  std::vector<uint16_t> bf16;
+};
+
+/// The first `count` rows of `stride` numbers in packs of rows, where the
+/// partner of a last one is 0.
+Numbers packRows(const CpuCase &c, const std::vector<float> &rows,
+                 int64_t stride, int64_t count) {
+  if (c.spec.getAtom().pack == 1)
+    return Numbers(c, rows);
+  std::vector<float> pairs;
+  for (int64_t row = 0; row < count; row += 2)
+    for (int64_t column = 0; column < stride; ++column) {
+      pairs.push_back(rows[row * stride + column]);
+      pairs.push_back(row + 1 < count ? rows[(row + 1) * stride + column]
+                                      : 0.0f);
+    }
+  return Numbers(c, pairs);
 }
 
 //===----------------------------------------------------------------------===//
@@ -65,7 +110,7 @@ Phase makeKeyProduct(CpuCase &c, int64_t columns, int64_t stride,
     SpecSize known;
     known.value = columns;
     Value padded = p.b.index(stride);
-    emitKeyProduct(p.b, p.module, c.spec.prefill,
+    emitKeyProduct(p.b, p.module, c.spec.prefill, c.spec.getAtom(),
                    {getArray(p, 0),
                     {getArray(p, 1), padded, p.b.index(columns), known,
                      /*padded=*/true},
@@ -89,11 +134,15 @@ TEST_P(BackwardKernelsTest, KeyProductsKeepToTheirQueriesAndKeys) {
                            sums = draw((keys + 1) * stride), before = sums;
         for (int64_t lane = queries; lane < lanes; ++lane) {
           rows[lane * stride] = kNaN;
+          // In pairs the partner of the last query is multiplied with 0.
+          if (lane < queries + queries % c.spec.getAtom().pack)
+            continue;
           for (int64_t key = 0; key < keys; ++key)
             p[key * lanes + lane] = kNaN;
         }
-        phase.run(
-            0, {addressOf(p), addressOf(rows), addressOf(sums), queries, keys});
+        Numbers coefficients(c, p), packed = packRows(c, rows, stride, queries);
+        phase.run(0, {coefficients.getAddress(), packed.getAddress(),
+                      addressOf(sums), queries, keys});
         for (int64_t key = 0; key <= keys; ++key)
           for (int64_t column = 0; column < columns; ++column) {
             double expected = before[key * stride + column];
@@ -118,7 +167,9 @@ TEST_P(BackwardKernelsTest, CarefulKeyProductsLeaveOutZeros) {
     p[key * lanes + 3] = 1.0f;
   std::vector<float> plain(keys * stride, 0.0f), careful = plain, dirty = plain;
   const auto run = [&](Phase &phase, std::vector<float> &sums) {
-    phase.run(0, {addressOf(p), addressOf(rows), addressOf(sums), lanes, keys});
+    Numbers coefficients(c, p), packed = packRows(c, rows, stride, lanes);
+    phase.run(0, {coefficients.getAddress(), packed.getAddress(),
+                  addressOf(sums), lanes, keys});
   };
   Phase plainly = makeKeyProduct(c, stride, stride, /*careful=*/false),
         carefully = makeKeyProduct(c, stride, stride, /*careful=*/true);
@@ -201,16 +252,60 @@ TEST_P(BackwardKernelsTest, HiddenScoresHaveNoGradients) {
     }
 
   got = maps;
+  const ProductAtom &atom = c.spec.getAtom();
+  const bool pairs = atom.pack > 1;
   Phase gradients(c, [&](PhaseBuilder &p) {
     callWithInputs(p, getScoreGradientsKernel(p.b, p.module, schedule, vectors,
-                                              /*hidden=*/true,
+                                              atom, /*hidden=*/true,
                                               /*capped=*/true));
   });
-  gradients.run(0, {addressOf(got.e[0]), addressOf(got.e[1]),
-                    addressOf(got.products), addressOf(got.factors[0]),
-                    addressOf(got.factors[1]), addressOf(got.lambda),
-                    addressOf(got.sums[0]), addressOf(got.sums[1]), maps.keys,
-                    addressOf(got.slopes[0]), addressOf(got.slopes[1])});
+  const int64_t evenPlane = llvm::alignTo(maps.keys, 2) * maps.lanes;
+  std::vector<uint16_t> rows[3], packed[2];
+  for (std::vector<uint16_t> &plane : rows)
+    plane.resize(evenPlane, toBf16(kNaN));
+  for (std::vector<uint16_t> &plane : packed)
+    plane.resize(evenPlane, toBf16(kNaN));
+  SmallVector<int64_t> inputs = {addressOf(got.e[0]),
+                                 addressOf(got.e[1]),
+                                 addressOf(got.products),
+                                 addressOf(got.factors[0]),
+                                 addressOf(got.factors[1]),
+                                 addressOf(got.lambda),
+                                 addressOf(got.sums[0]),
+                                 addressOf(got.sums[1]),
+                                 maps.keys,
+                                 addressOf(got.slopes[0]),
+                                 addressOf(got.slopes[1])};
+  if (pairs)
+    inputs.append({addressOf(rows[0]), addressOf(rows[1]), addressOf(rows[2]),
+                   addressOf(packed[0]), addressOf(packed[1])});
+  gradients.run(0, inputs);
+  if (pairs) {
+    // What was rounded takes the places that f32 has without pairs, and each
+    // gradient is in both orders.
+    EXPECT_EQ(got.e[0], maps.e[0]);
+    EXPECT_EQ(got.e[1], maps.e[1]);
+    for (int64_t key = 0; key < maps.keys; ++key)
+      for (int64_t lane = 0; lane < maps.lanes; ++lane) {
+        const int64_t at = key * maps.lanes + lane;
+        got.products[at] = fromBf16(rows[0][at]);
+        const int64_t inPairs = 2 * (key / 2 * maps.lanes + lane) + key % 2;
+        for (int map : {0, 1}) {
+          got.e[map][at] = fromBf16(rows[1 + map][at]);
+          ASSERT_EQ(packed[map][inPairs], rows[1 + map][at])
+              << "key " << key << ", lane " << lane;
+        }
+      }
+    // The last key has no partner.
+    for (int map : {0, 1})
+      for (int64_t lane = 0; lane < maps.lanes; ++lane)
+        ASSERT_EQ(packed[map][evenPlane - 2 * maps.lanes + 2 * lane + 1], 0);
+  }
+  const auto isNear = [&](float value, double expected) {
+    // Half a unit in the last place of a bf16.
+    const double rounding = pairs ? std::abs(expected) / 256 : 0.0;
+    return std::abs(value - expected) <= 1e-4 + rounding;
+  };
   for (int64_t key = 0; key < maps.keys; ++key)
     for (int64_t lane = 0; lane < maps.lanes; ++lane) {
       const int64_t at = key * maps.lanes + lane;
@@ -223,13 +318,11 @@ TEST_P(BackwardKernelsTest, HiddenScoresHaveNoGradients) {
       const double a1 = maps.getWeight(0, key, lane),
                    a2 = maps.getWeight(1, key, lane),
                    product = maps.products[at];
-      ASSERT_NEAR(got.products[at], a1 - a2, 1e-4);
-      ASSERT_NEAR(got.e[0][at],
-                  a1 * (product - maps.sums[0][lane]) * maps.slopes[0][at],
-                  1e-4);
-      ASSERT_NEAR(got.e[1][at],
-                  a2 * (maps.sums[1][lane] - product) * maps.slopes[1][at],
-                  1e-4);
+      ASSERT_PRED2(isNear, got.products[at], a1 - a2);
+      ASSERT_PRED2(isNear, got.e[0][at],
+                   a1 * (product - maps.sums[0][lane]) * maps.slopes[0][at]);
+      ASSERT_PRED2(isNear, got.e[1][at],
+                   a2 * (maps.sums[1][lane] - product) * maps.slopes[1][at]);
     }
 }
 

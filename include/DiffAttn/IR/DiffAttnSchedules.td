@@ -105,7 +105,11 @@ def DiffAttn_CpuBackwardAttr : DiffAttn_Schedule<"CpuBackward", "cpu_backward",
       are made again, by KV blocks, when all maxima and sums are known;
     - `q_slice_size`: the least number of queries of a slice, a multiple of `q_block_size`. There are
       at most eight slices, whose gradients of keys and values are added in their order. Slices
-      are work items of their own where there are few others, with the same results.
+      are work items of their own where there are few others, with the same results;
+    - `product`: `f32`, to which all types are widened, or `bf16_pairs`: operands of bf16 are
+      multiplied as they lie in memory, and the gradients of rows, the difference of both maps and
+      the gradients of scores are rounded to bf16 before they are. What does not suit it, as in
+      `#diffattn.cpu_prefill`, or has a `d_out` of f32, is widened.
 
     Example:
 
@@ -122,7 +126,8 @@ def DiffAttn_CpuBackwardAttr : DiffAttn_Schedule<"CpuBackward", "cpu_backward",
     "::mlir::DenseI64ArrayAttr":$pv_tile,
     "int64_t":$kv_block_size,
     "int64_t":$two_pass_keys,
-    "int64_t":$q_slice_size);
+    "int64_t":$q_slice_size,
+    DiffAttn_CpuProductParameter:$product);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{

@@ -36,9 +36,9 @@ struct CpuMicroKernel {
   RegisterTile qk, pv;
   int64_t kvBlockSize;
   int64_t qBlockSize = 48;
-  /// Keys of a block in the kernel of gradients, which computes in f32: a
-  /// multiple of the keys of both tiles, so that none are left over. 0 where
-  /// products are not of f32.
+  /// Keys of a block in the kernel of gradients: a multiple of the keys of both
+  /// tiles, so that none are left over. 0 where gradients have no such
+  /// products.
   int64_t backwardKvBlockSize = 0;
 
   bool takes(const AttentionShape &shape, const CpuTarget &target) const;

@@ -99,10 +99,10 @@ private:
 class SliceBuilder {
 public:
   SliceBuilder(KernelValues &v, const BackwardSpec &spec, ModuleOp module,
-               const BackwardSizes &sizes, const BackwardLayout &s,
-               Value context, Value batch)
+               const BackwardSizes &sizes, const BackwardLayout &s, Value batch)
       : b(v.b), v(v), spec(spec), sizes(sizes), s(s), batch(batch),
-        masks(v, batch), scoring(v, module, masks), values(scoring, context),
+        masks(v, batch), scoring(v, module, masks),
+        values(scoring, /*context=*/Value()),
         phases(v, spec, module, sizes, scoring, values) {}
 
   /// Clears what the slice adds to, and adds its blocks.
@@ -325,7 +325,7 @@ LLVM::LLVMFuncOp BackwardFunctions::emitSlice() {
         const BackwardLayout s = layOutBackward(scratch, spec, sizes);
         const GradientSums sums = takeGradientSums(panel, spec, sizes);
         const SharedParts shared = getShared(args[0], sizes);
-        SliceBuilder slice(v, spec, module, sizes, s, args[0], args[1]);
+        SliceBuilder slice(v, spec, module, sizes, s, args[1]);
         slice.emit(args[2], args[3], sums, panel.getTotal(), args[4], shared);
       });
 }
@@ -341,7 +341,7 @@ LLVM::LLVMFuncOp BackwardFunctions::emitStoreKeys() {
         ScratchParts panel(b, args[5]);
         const GradientSums sums = takeGradientSums(panel, spec, sizes);
         auto store = [&](const SpecOperand &operand, Value from, Value heads,
-                         const SpecSize &known, Value columns) {
+                         const SpecSize &known, Value columns, float scale) {
           if (!operand.present())
             return;
           const Columns cut = cutColumns(b, known, columns);
@@ -356,7 +356,7 @@ LLVM::LLVMFuncOp BackwardFunctions::emitStoreKeys() {
                   v, operand,
                   b.at(to, operand.element, b.mul(key, v.stride(operand, 2))),
                   cut, row, [&](const ColumnVector &c) {
-                    return b.loop(
+                    Value sum = b.loop(
                         b.index(1), count, 1, b.load(b.vector, at, c.first),
                         [&](Value slice, ValueRange carried) {
                           Value next =
@@ -364,16 +364,20 @@ LLVM::LLVMFuncOp BackwardFunctions::emitStoreKeys() {
                                      b.add(b.mul(slice, stride), c.first));
                           return SmallVector<Value>{b.addf(carried[0], next)};
                         })[0];
+                    return scale == 1.0f ? sum : b.mulf(sum, b.splat(scale));
                   });
             });
           });
         };
         const AttentionSpec &attention = spec.attention;
+        // Queries that were not scaled leave it to the sums.
+        const float scale =
+            attention.getAtom().scalesQueries ? 1.0f : attention.scores.scale;
         for (int map : {0, 1})
           store(spec.dK[map], sums.keys[map], sizes.groupKeys[map],
-                attention.headDim, sizes.headDim);
+                attention.headDim, sizes.headDim, scale);
         store(spec.dV, sums.values, sizes.groupValues, attention.valueDim,
-              sizes.valueDim);
+              sizes.valueDim, /*scale=*/1.0f);
       });
 }
 
@@ -558,6 +562,9 @@ LogicalResult mlir::diffattn::callBackwardKernel(KernelCaller &caller,
   spec.attention.prefill = schedule.getPhases();
   if (failed(builder.build(getBackwardOperands(op), spec)))
     return failure();
+  // A d_out of f32 is not rounded: operands are widened beside it.
+  if (spec.dOut.element == spec.attention.v.element)
+    spec.attention.product = schedule.getProduct();
   cutWork(b, builder, spec);
   spec.attention.slots = builder.context.size();
   Value context = caller.packContext(op, builder.context);

@@ -27,6 +27,8 @@ mlir::diffattn::getBackwardSizes(KernelBuilder &b, const BackwardSpec &spec,
   sizes.perNoise = b.div(sizes.signalHeads, sizes.noiseHeads);
   sizes.paddedHeadDim = b.roundUp(sizes.headDim, b.lanes);
   sizes.paddedValueDim = b.roundUp(sizes.valueDim, b.lanes);
+  sizes.roundedValueDim =
+      b.roundUp(sizes.valueDim, b.lanes * spec.attention.getAtom().pack);
   return sizes;
 }
 
@@ -36,6 +38,7 @@ BackwardLayout mlir::diffattn::layOutBackward(ScratchParts &parts,
   KernelBuilder &b = parts.b;
   const CpuPrefillAttr schedule = spec.attention.prefill;
   const int64_t rows = schedule.getQBlockSize();
+  const int64_t pack = spec.attention.getAtom().pack;
   BackwardLayout s{layOutPrefill(parts, spec.attention,
                                  {sizes.headDim, sizes.keys}, sizes.valueDim),
                    {}};
@@ -43,7 +46,8 @@ BackwardLayout mlir::diffattn::layOutBackward(ScratchParts &parts,
   for (int map : spec.attention.maps()) {
     s.inverses[map] = takeRow();
     s.rowSums[map] = takeRow();
-    s.queryRows[map] = parts.take(b.mul(sizes.paddedHeadDim, rows));
+    s.queryRows[map] =
+        parts.take(b.mul(sizes.paddedHeadDim, llvm::divideCeil(rows, pack)));
     s.queryGradients[map] =
         parts.take(b.mul(sizes.paddedHeadDim, productPanelRows(schedule)));
   }
@@ -51,7 +55,21 @@ BackwardLayout mlir::diffattn::layOutBackward(ScratchParts &parts,
   s.logits = takeRow();
   s.rowGradients = parts.take(b.mul(sizes.paddedValueDim, rows));
   s.laneGradients = parts.take(b.mul(sizes.paddedValueDim, rows));
+  s.packedGradients = s.rowGradients;
   s.products = parts.take(getPlaneSize(b, spec.attention, sizes.keys));
+  if (pack > 1) {
+    // Numbers of 16 bits: two in the place of one f32. Tiles may read beyond
+    // the last lane.
+    const int64_t pairs = llvm::divideCeil(rows, 2),
+                  kvPairs = llvm::divideCeil(schedule.getKvBlockSize(), 2);
+    s.packedGradients = parts.take(b.mul(sizes.paddedValueDim, pairs));
+    s.roundedGradients = parts.take(b.mul(sizes.roundedValueDim, pairs));
+    for (Value &part : s.roundedRows)
+      part = parts.take(b.index(kvPairs * rows));
+    for (Value &part : s.roundedPairs)
+      part = parts.take(b.index(kvPairs * rows + 2 * schedule.getPv().height));
+    s.packedKeys = parts.take(b.mul(sizes.paddedHeadDim, kvPairs));
+  }
   s.row = parts.take(b.max(sizes.paddedHeadDim, sizes.paddedValueDim));
   return s;
 }

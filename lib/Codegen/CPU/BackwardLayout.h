@@ -22,8 +22,9 @@ struct BackwardSizes : CallSizes {
   Value groups, slices, sliceQueries;
   /// Heads of each operand in a group, and signal heads of a noise head.
   Value groupSignal, groupNoise, groupKeys[2], groupValues, perNoise;
-  /// Columns of rows of scratch, in whole vectors.
-  Value paddedHeadDim, paddedValueDim;
+  /// Columns of rows of scratch, in whole vectors, and in whole vectors of
+  /// packs.
+  Value paddedHeadDim, paddedValueDim, roundedValueDim;
 };
 
 BackwardSizes getBackwardSizes(KernelBuilder &b, const BackwardSpec &spec,
@@ -41,11 +42,25 @@ struct BackwardParts {
   /// The gradients of X: [row][column] in rows of `paddedValueDim`, and
   /// [column][lane].
   Value rowGradients, laneGradients;
-  /// Scaled queries and their gradients, [row][column] in rows of
-  /// `paddedHeadDim`.
+  /// The gradients of X in packs of rows, [row / pack][column] in rows of
+  /// `paddedValueDim`: by single numbers, `rowGradients`.
+  Value packedGradients;
+  /// In pairs, the gradients of X as numbers of 16 bits, in rows of
+  /// `roundedValueDim` with zeros behind the last column; else null.
+  Value roundedGradients;
+  /// Queries in packs of rows, [row / pack][column], and their gradients,
+  /// [row][column], in rows of `paddedHeadDim`. Queries are scaled where the
+  /// product scales them.
   Value queryRows[2], queryGradients[2];
   /// [key][lane] of the planes of scores: gradients of X times values.
   Value products;
+  /// In pairs, of one KV block, else null: differences of both maps and
+  /// gradients of scores of each, rounded, [key][lane]; and the latter as
+  /// [key / 2][lane].
+  Value roundedRows[3], roundedPairs[2];
+  /// In pairs, keys of one KV block and map, [key / 2][column] in rows of
+  /// `paddedHeadDim`; else null.
+  Value packedKeys;
   /// One row.
   Value row;
 };

@@ -79,51 +79,84 @@ LLVM::LLVMFuncOp mlir::diffattn::getRowSumsKernel(KernelBuilder &b,
 
 LLVM::LLVMFuncOp mlir::diffattn::getScoreGradientsKernel(
     KernelBuilder &b, ModuleOp module, CpuPrefillAttr schedule, int64_t vectors,
-    int64_t maps, bool hidden, bool capped) {
+    int64_t maps, const ProductAtom &atom, bool hidden, bool capped) {
   const int64_t stride = schedule.getQBlockSize();
   std::string name =
       b.kernelName(prefixOf(maps) + "score_gradients_" + Twine(vectors) +
                    (hidden ? "_hidden" : "") + (capped ? "_capped" : "") +
-                   "_r" + Twine(stride));
+                   atom.suffix + "_r" + Twine(stride));
   Type p = b.pointer;
-  // Exponentials, products; factors, lambda and sums of lanes; n; slopes.
+  // Exponentials, products; factors, lambda and sums of lanes; n; slopes; in
+  // pairs, rows of products and exponentials, and pairs of the latter.
   const int64_t planes = maps + 1, laneParts = maps == 1 ? 2 : 5;
   SmallVector<Type> types(planes + laneParts, p);
   types.push_back(b.i64);
   types.append(maps, p);
+  if (atom.pack > 1)
+    types.append(planes + maps, p);
   return b.getOrEmitFunction(module, name, types, [&](ValueRange args) {
     ValueRange exponentials = args.take_front(maps),
-               slopes = args.take_back(maps);
+               slopes = args.slice(planes + laneParts + 1, maps),
+               rounded = args.drop_front(planes + laneParts + 1 + maps);
     Value products = args[maps], n = args[planes + laneParts];
     SmallVector<SmallVector<Value>> lanes =
         loadLanes(b, args.slice(planes, laneParts), vectors);
-    b.loop(n, [&](Value key) {
-      for (int64_t v = 0; v < vectors; ++v) {
-        ArrayRef<Value> of = lanes[v], factors = of.take_front(maps),
-                        sums = of.take_back(maps);
-        Value at = b.add(b.mul(key, stride), v * b.lanes);
-        SmallVector<Value> e;
-        for (Value plane : exponentials)
-          e.push_back(b.load(b.vector, plane, at));
-        Value product = b.load(b.vector, products, at);
-        SmallVector<Value> weights, gradients;
-        weights.push_back(
-            unlessHidden(b, hidden, e[0], b.mulf(e[0], factors[0])));
-        if (maps == 2)
-          weights.push_back(unlessHidden(
-              b, hidden, e[1], b.mulf(of[maps], b.mulf(e[1], factors[1]))));
-        gradients.push_back(b.mulf(weights[0], b.subf(product, sums[0])));
-        if (maps == 2)
-          gradients.push_back(b.mulf(weights[1], b.subf(sums[1], product)));
-        if (capped)
-          for (auto [gradient, slope] : llvm::zip_equal(gradients, slopes))
-            gradient = b.mulf(gradient, b.load(b.vector, slope, at));
-        b.store(maps == 2 ? b.subf(weights[0], weights[1]) : weights[0],
-                products, at);
-        for (int64_t map = 0; map < maps; ++map)
-          b.store(unlessHidden(b, hidden, e[map], gradients[map]),
-                  exponentials[map], at);
+    // p and the gradients of each map of the lanes of vector `v`, whose scores
+    // are at `at`.
+    auto make = [&](int64_t v, Value at) {
+      ArrayRef<Value> of = lanes[v], factors = of.take_front(maps),
+                      sums = of.take_back(maps);
+      SmallVector<Value> e, weights, made;
+      for (Value plane : exponentials)
+        e.push_back(b.load(b.vector, plane, at));
+      Value product = b.load(b.vector, products, at);
+      for (int64_t map = 0; map < maps; ++map) {
+        Value weight = b.mulf(e[map], factors[map]);
+        if (map)
+          weight = b.mulf(/*lambda=*/of[maps], weight);
+        weights.push_back(unlessHidden(b, hidden, e[map], weight));
       }
-    });
+      made.push_back(maps == 2 ? b.subf(weights[0], weights[1]) : weights[0]);
+      for (int64_t map = 0; map < maps; ++map) {
+        Value distance =
+            map ? b.subf(sums[map], product) : b.subf(product, sums[map]);
+        Value gradient = b.mulf(weights[map], distance);
+        if (capped)
+          gradient = b.mulf(gradient, b.load(b.vector, slopes[map], at));
+        made.push_back(unlessHidden(b, hidden, e[map], gradient));
+      }
+      return made;
+    };
+    // `keys` keys from `key` on: those of a pack, or fewer.
+    auto emit = [&](Value key, int64_t keys) {
+      for (int64_t v = 0; v < vectors; ++v) {
+        SmallVector<SmallVector<Value>> parts(planes);
+        for (int64_t i = 0; i < keys; ++i) {
+          Value at = b.add(b.mul(b.add(key, i), stride), v * b.lanes);
+          for (auto [k, value] : llvm::enumerate(make(v, at))) {
+            if (atom.pack == 1) {
+              b.store(value, k ? exponentials[k - 1] : products, at);
+              continue;
+            }
+            b.store(atom.roundNumbers(b, value), rounded[k], atom.getNumber(b),
+                    at);
+            parts[k].push_back(value);
+          }
+        }
+        if (atom.pack == 1)
+          continue;
+        Value pack = b.add(b.mul(b.div(key, atom.pack), stride), v * b.lanes);
+        for (int64_t map = 0; map < maps; ++map) {
+          parts[1 + map].resize(atom.pack, b.zero());
+          b.store(atom.makePack(b, parts[1 + map]), rounded[planes + map],
+                  atom.getPacked(b), pack);
+        }
+      }
+    };
+    Value whole = b.mul(b.div(n, atom.pack), atom.pack);
+    b.loop(b.index(0), whole, atom.pack,
+           [&](Value key) { emit(key, atom.pack); });
+    if (atom.pack > 1)
+      b.loop(whole, n, atom.pack, [&](Value key) { emit(key, 1); });
   });
 }

@@ -15,8 +15,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_BACKWARDMICROKERNELS_H
 #define DIFFATTN_LIB_CODEGEN_CPU_BACKWARDMICROKERNELS_H
 
-#include "DiffAttn/Codegen/CPU/KernelBuilder.h"
-#include "DiffAttn/IR/DiffAttn.h"
+#include "ProductAtom.h"
 
 namespace mlir::diffattn {
 
@@ -28,16 +27,22 @@ LLVM::LLVMFuncOp getRowSumsKernel(KernelBuilder &b, ModuleOp module,
                                   CpuPrefillAttr schedule, int64_t vectors,
                                   int64_t maps, bool hidden);
 
-/// With a1 = factor1 * e1 and a2 = lambda * factor2 * e2, in place, for `n`
-/// keys: `products` becomes a1 - a2, e1 becomes a1 * (products - sums1), and e2
-/// becomes a2 * (sums2 - products), each of the last two times its slope where
-/// the kernel is `capped`.
+/// Makes, for `n` keys, of a1 = factor1 * e1 and a2 = lambda * factor2 * e2 the
+/// difference p = a1 - a2 and the gradients of scores d1 = a1 * (products -
+/// sums1) and d2 = a2 * (sums2 - products), each of the last two times its
+/// slope where the kernel is `capped`. By single numbers they take the places
+/// of products, e1 and e2. In pairs these stay, and what is made is rounded: to
+/// [key][lane] of p, d1 and d2 in `rows`, numbers of 16 bits in rows
+/// `q_block_size` apart, and to [key / 2][lane] of d1 and d2 in `pairs`, an odd
+/// last key paired with 0.
 ///   (e1: ptr, e2: ptr, products: ptr, factor1: ptr, factor2: ptr,
-///    lambda: ptr, sums1: ptr, sums2: ptr, n, slopes1: ptr, slopes2: ptr)
+///    lambda: ptr, sums1: ptr, sums2: ptr, n, slopes1: ptr, slopes2: ptr;
+///    in pairs also rows: 3 ptr, pairs: 2 ptr)
 LLVM::LLVMFuncOp getScoreGradientsKernel(KernelBuilder &b, ModuleOp module,
                                          CpuPrefillAttr schedule,
                                          int64_t vectors, int64_t maps,
-                                         bool hidden, bool capped);
+                                         const ProductAtom &atom, bool hidden,
+                                         bool capped);
 
 } // namespace mlir::diffattn
 

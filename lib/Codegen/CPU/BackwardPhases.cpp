@@ -41,19 +41,23 @@ void BackwardPhases::multiplyValues(const PrefillItem &item,
                                     const BackwardLayout &s,
                                     const ValueHead &head,
                                     const KvBlock &kvBlock, Value position) {
-  auto [rows, stride] =
-      values.getValueRows(item, s, {kvBlock, head.base, head.columns});
+  const SpecOperand &operand = attention.v;
+  Value rows, stride = v.stride(operand, 2);
+  if (scoring.atom.readsRows(b, operand))
+    rows = b.at(head.base, operand.element, b.mul(kvBlock.first, stride));
+  else
+    std::tie(rows, stride) =
+        values.getValueRows(item, s, {kvBlock, head.base, head.columns});
   Value products = getProducts(s, position);
-  scoring.forVectors(
-      item, [&, rows = rows, stride = stride](Value lane, int64_t width) {
-        auto kernel = getScoresKernel(b, module, schedule, width, scoring.atom,
-                                      /*keepsMaximum=*/false);
-        Value out = b.at(products, b.f32, lane);
-        LLVM::CallOp::create(
-            b, kernel,
-            ValueRange{rows, stride, b.at(s.laneGradients, b.f32, lane),
-                       sizes.valueDim, kvBlock.n, out, /*maxima=*/out});
-      });
+  scoring.forVectors(item, [&](Value lane, int64_t width) {
+    auto kernel = getScoresKernel(b, module, schedule, width, scoring.atom,
+                                  /*keepsMaximum=*/false);
+    Value out = b.at(products, b.f32, lane);
+    LLVM::CallOp::create(
+        b, kernel,
+        ValueRange{rows, stride, b.at(s.laneGradients, b.f32, lane),
+                   sizes.valueDim, kvBlock.n, out, /*maxima=*/out});
+  });
 }
 
 void BackwardPhases::addRowSums(const PrefillItem &item,
@@ -99,21 +103,46 @@ Value BackwardPhases::findSuspects(const PrefillItem &item,
   if (!mayHide())
     return {};
   Value found = hasNonFinite(s.rowGradients, item.rows, sizes.paddedValueDim);
-  for (Value rows : getMapValues(s.queryRows))
-    found = arith::OrIOp::create(
-        b, found, hasNonFinite(rows, item.rows, sizes.paddedHeadDim));
+  for (int map : attention.maps()) {
+    Value inQueries;
+    if (scoring.atom.scalesQueries) {
+      inQueries =
+          hasNonFinite(s.queryRows[map], item.rows, sizes.paddedHeadDim);
+    } else {
+      const SpecOperand &operand = attention.queriesOf(map);
+      Value base = v.head(operand, item.batch,
+                          map ? item.heads.noise : item.heads.signal);
+      inQueries = emitHasNonFinite(v, {operand, base, item.firstRow, item.rows},
+                                   cutHead());
+    }
+    found = arith::OrIOp::create(b, found, inQueries);
+  }
   return found;
+}
+
+std::pair<Value, Value>
+BackwardPhases::getContractedKeys(const PrefillItem &item,
+                                  const BackwardLayout &s, int map, Value base,
+                                  const KvBlock &kvBlock) {
+  if (scoring.atom.pack == 1)
+    return scoring.getKeyRows(item, s, map, base, kvBlock);
+  scoring.atom.packValues(v, attention.keysOf(map), base, kvBlock.first,
+                          kvBlock.n, sizes.headDim, s.packedKeys,
+                          sizes.paddedHeadDim);
+  return {s.packedKeys, sizes.paddedHeadDim};
 }
 
 void BackwardPhases::addProducts(const PrefillItem &item,
                                  const BackwardLayout &s, const KeyHeads &heads,
                                  const KvBlock &kvBlock, Value position,
                                  const BlockSums &sums, bool careful) {
+  const ProductAtom &atom = scoring.atom;
+  const bool packed = atom.pack > 1;
   auto addToKeys = [&](Value p, Value rows, Value stride, Value columns,
                        const SpecSize &known, Value out) {
     if (!out)
       return;
-    emitKeyProduct(b, module, schedule,
+    emitKeyProduct(b, module, schedule, atom,
                    {p,
                     {rows, stride, columns, known, /*padded=*/true},
                     b.at(out, b.f32, b.mul(kvBlock.first, stride)),
@@ -122,20 +151,22 @@ void BackwardPhases::addProducts(const PrefillItem &item,
                     kvBlock.n},
                    careful);
   };
-  addToKeys(getProducts(s, position), s.rowGradients, sizes.paddedValueDim,
-            sizes.valueDim, attention.valueDim, sums.values);
+  addToKeys(packed ? s.roundedRows[0] : getProducts(s, position),
+            s.packedGradients, sizes.paddedValueDim, sizes.valueDim,
+            attention.valueDim, sums.values);
   for (int map : attention.maps()) {
     Value gradients = scoring.getMapScores(s, map, position).weights;
-    addToKeys(gradients, s.queryRows[map], sizes.paddedHeadDim, sizes.headDim,
-              attention.headDim, sums.keys[map]);
+    addToKeys(packed ? s.roundedRows[1 + map] : gradients, s.queryRows[map],
+              sizes.paddedHeadDim, sizes.headDim, attention.headDim,
+              sums.keys[map]);
     if (!spec.dQ[map].present())
       continue;
     auto [keys, stride] =
-        scoring.getKeyRows(item, s, map, heads.base[map], kvBlock);
+        getContractedKeys(item, s, map, heads.base[map], kvBlock);
     emitQueryProduct(
-        b, module, schedule, scoring.atom,
-        {gradients,
-         {keys, stride, sizes.headDim, attention.headDim, /*padded=*/false},
+        b, module, schedule, atom,
+        {packed ? s.roundedPairs[map] : gradients,
+         {keys, stride, sizes.headDim, attention.headDim, /*padded=*/packed},
          s.queryGradients[map],
          sizes.paddedHeadDim,
          item.rows,
@@ -176,10 +207,20 @@ void BackwardPhases::addGradients(const PrefillItem &item,
       arguments.push_back(kvBlock.n);
       for (Value slope : slopes)
         arguments.push_back(at(slope));
+      if (scoring.atom.pack > 1) {
+        arguments.push_back(
+            b.at(s.roundedRows[0], scoring.atom.getNumber(b), lane));
+        for (int map : attention.maps())
+          arguments.push_back(
+              b.at(s.roundedRows[1 + map], scoring.atom.getNumber(b), lane));
+        for (Value pairs : getMapValues(s.roundedPairs))
+          arguments.push_back(at(pairs));
+      }
       LLVM::CallOp::create(b,
                            getScoreGradientsKernel(b, module, schedule, width,
                                                    attention.maps().size(),
-                                                   hidden, capped),
+                                                   scoring.atom, hidden,
+                                                   capped),
                            arguments);
     });
   });

@@ -45,6 +45,7 @@ public:
                   const BlockSums &sums);
   /// Makes D1 and D2 from dX and the products of both maps with V.
   void sumOutputs(const PrefillItem &item, const BackwardLayout &s);
+  /// Packs queries, as the product that contracts rows reads them.
   void packQueryRows(const PrefillItem &item, const BackwardLayout &s);
   void addLambda(const PrefillItem &item, const BackwardLayout &s,
                  const BlockSums &sums);
@@ -99,6 +100,18 @@ private:
   void addProducts(const PrefillItem &item, const BackwardLayout &s,
                    const KeyHeads &heads, const KvBlock &kvBlock,
                    Value position, const BlockSums &sums, bool careful);
+  /// Stores `load` of rows and columns in packs of rows, [row / pack][column],
+  /// a last row without a partner paired with 0.
+  void packRows(const PrefillItem &item, const Columns &columns, Value to,
+                Value stride,
+                function_ref<Value(Value row, const ColumnVector &)> load);
+  /// In pairs: rounds dX, and leaves it as products read it.
+  void roundGradients(const PrefillItem &item, const BackwardLayout &s);
+  /// Rows of keys as the product that contracts keys reads them, and the
+  /// stride of rows.
+  std::pair<Value, Value> getContractedKeys(const PrefillItem &item,
+                                            const BackwardLayout &s, int map,
+                                            Value base, const KvBlock &kvBlock);
   void finishRow(const PrefillItem &item, const BackwardLayout &s, Value row,
                  Value x, const BlockSums &sums);
   /// Whether a number of the first `rows` rows of a panel is Inf or NaN.

@@ -221,28 +221,80 @@ void BackwardPhases::finishRows(const PrefillItem &item,
                                 const BackwardLayout &s, Value x,
                                 const BlockSums &sums) {
   b.loop(item.rows, [&](Value row) { finishRow(item, s, row, x, sums); });
+  Value rows = s.rowGradients, stride = sizes.paddedValueDim;
+  if (scoring.atom.pack > 1) {
+    roundGradients(item, s);
+    rows = s.roundedGradients;
+    stride = sizes.roundedValueDim;
+  }
   if (!spec.wantsValueProducts())
     return;
-  auto kernel = getPackQueriesKernel(b, module, b.f32, schedule.getQBlockSize(),
-                                     scoring.atom);
+  Type element = scoring.atom.getNumber(b);
+  auto kernel = getPackQueriesKernel(b, module, element,
+                                     schedule.getQBlockSize(), scoring.atom);
   Value last = b.sub(item.rows, b.index(1));
   scoring.forEachVector(item, [&](Value lane) {
-    LLVM::CallOp::create(
-        b, kernel,
-        ValueRange{
-            b.at(s.rowGradients, b.f32, b.mul(lane, sizes.paddedValueDim)),
-            sizes.paddedValueDim, b.sub(last, lane), sizes.paddedValueDim,
-            emitConstant(b, b.f32, 1.0f), b.at(s.laneGradients, b.f32, lane)});
+    LLVM::CallOp::create(b, kernel,
+                         ValueRange{b.at(rows, element, b.mul(lane, stride)),
+                                    stride, b.sub(last, lane), stride,
+                                    emitConstant(b, b.f32, 1.0f),
+                                    b.at(s.laneGradients, b.f32, lane)});
   });
+}
+
+void BackwardPhases::roundGradients(const PrefillItem &item,
+                                    const BackwardLayout &s) {
+  Type number = scoring.atom.getNumber(b);
+  auto rowOf = [&](Value row) {
+    return b.at(s.rowGradients, b.f32, b.mul(row, sizes.paddedValueDim));
+  };
+  b.loop(item.rows, [&](Value row) {
+    Value from = rowOf(row), to = b.at(s.roundedGradients, number,
+                                       b.mul(row, sizes.roundedValueDim));
+    b.loop(b.index(0), sizes.paddedValueDim, b.lanes, [&](Value c) {
+      // All that reads them reads the same numbers.
+      Value rounded = scoring.atom.roundNumbers(b, b.load(b.vector, from, c));
+      b.store(rounded, to, number, c);
+      b.store(arith::ExtFOp::create(b, b.vector, rounded), from, c);
+    });
+    b.loop(sizes.paddedValueDim, sizes.roundedValueDim, b.lanes, [&](Value c) {
+      b.store(scoring.atom.roundNumbers(b, b.zero()), to, number, c);
+    });
+  });
+  if (spec.dV.present())
+    packRows(item, cutValues(), s.packedGradients, sizes.paddedValueDim,
+             [&](Value row, const ColumnVector &c) {
+               return b.load(b.vector, rowOf(row), c.first);
+             });
 }
 
 //===----------------------------------------------------------------------===//
 // Queries and lambda
 //===----------------------------------------------------------------------===//
 
+void BackwardPhases::packRows(
+    const PrefillItem &item, const Columns &columns, Value to, Value stride,
+    function_ref<Value(Value, const ColumnVector &)> load) {
+  const ProductAtom &atom = scoring.atom;
+  auto store = [&](Value pack, int64_t count) {
+    Value panel = b.at(to, b.f32, b.mul(pack, stride));
+    forColumns(b, columns, [&](const ColumnVector &c) {
+      SmallVector<Value> parts;
+      for (int64_t i = 0; i < count; ++i)
+        parts.push_back(load(b.add(b.mul(pack, atom.pack), i), c));
+      parts.resize(atom.pack, b.zero());
+      b.store(atom.makePack(b, parts), panel, atom.getPacked(b), c.first);
+    });
+  };
+  Value whole = b.div(item.rows, atom.pack);
+  b.loop(whole, [&](Value pack) { store(pack, atom.pack); });
+  if (atom.pack > 1)
+    b.loop(whole, b.ceilDiv(item.rows, atom.pack), 1,
+           [&](Value pack) { store(pack, 1); });
+}
+
 void BackwardPhases::packQueryRows(const PrefillItem &item,
                                    const BackwardLayout &s) {
-  const Columns columns = cutHead();
   Value scale = b.splat(attention.scores.scale);
   const std::pair<const SpecOperand &, Value> queries[] = {
       {attention.q1, item.heads.signal}, {attention.q2, item.heads.noise}};
@@ -251,14 +303,15 @@ void BackwardPhases::packQueryRows(const PrefillItem &item,
       continue;
     auto &[operand, head] = queries[map];
     Value base = v.head(operand, item.batch, head);
-    b.loop(item.rows, [&, &operand = operand](Value row) {
-      Value from = b.at(base, operand.element,
+    packRows(item, cutHead(), s.queryRows[map], sizes.paddedHeadDim,
+             [&, &operand = operand](Value row, const ColumnVector &c) {
+               Value from =
+                   b.at(base, operand.element,
                         b.mul(b.add(item.firstRow, row), v.stride(operand, 2)));
-      Value to = b.at(s.queryRows[map], b.f32, b.mul(row, sizes.paddedHeadDim));
-      forColumns(b, columns, [&](const ColumnVector &c) {
-        b.store(b.mulf(loadColumns(v, operand, from, c), scale), to, c.first);
-      });
-    });
+               Value loaded = loadColumns(v, operand, from, c);
+               return scoring.atom.scalesQueries ? b.mulf(loaded, scale)
+                                                 : loaded;
+             });
   }
 }
 

@@ -21,12 +21,12 @@ public:
   bool takes(const AttentionSpec &spec) const override {
     return spec.target.hasBf16Dot() && PairedNumbers::takes(spec);
   }
-  Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
+  Value roundNumbers(KernelBuilder &b, Value part) const override {
     VectorType half = VectorType::get({b.lanes}, b.bf16);
-    auto round = [&](Value part) -> Value {
-      return arith::TruncFOp::create(b, half, part);
-    };
-    Value first = round(parts[0]), second = round(parts[1]);
+    return arith::TruncFOp::create(b, half, part);
+  }
+  Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
+    Value first = roundNumbers(b, parts[0]), second = roundNumbers(b, parts[1]);
     return interleave(b, first, second);
   }
   Value multiplyAdd(KernelBuilder &b, Value x, Value y,

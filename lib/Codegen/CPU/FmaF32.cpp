@@ -8,6 +8,8 @@
 
 #include "DiffAttn/Semantics/Activations.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -34,9 +36,10 @@ public:
       b.store(b.mulf(q, factor), query.to, b.mul(c, query.stride));
     });
   }
-  void packValues(KernelValues &v, Value base, Value first, Value n,
-                  Value columns, Value panel, Value stride) const override {
-    packRows(v, v.spec.v, base, first, n, columns, stride, panel);
+  void packValues(KernelValues &v, const SpecOperand &operand, Value base,
+                  Value first, Value n, Value columns, Value panel,
+                  Value stride) const override {
+    packRows(v, operand, base, first, n, columns, stride, panel);
   }
   Value loadRow(KernelBuilder &b, Value row, Type element, Value index,
                 Value mask) const override {
@@ -51,12 +54,21 @@ public:
           b.loadWide(row, element, b.add(column, i * b.lanes), mask));
     return values;
   }
+  Value roundNumbers(KernelBuilder &, Value part) const override {
+    return part;
+  }
   Value makePack(KernelBuilder &, ArrayRef<Value> parts) const override {
     return parts.front();
   }
   Value multiplyAdd(KernelBuilder &b, Value x, Value y,
                     Value sum) const override {
     return b.fma(x, y, sum);
+  }
+  Value multiplyAddCarefully(KernelBuilder &b, Value x, Value y,
+                             Value sum) const override {
+    Value counts =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, x, b.zero());
+    return b.select(counts, b.fma(x, y, sum), sum);
   }
 };
 } // namespace

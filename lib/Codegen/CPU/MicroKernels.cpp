@@ -246,18 +246,13 @@ LLVM::LLVMFuncOp mlir::diffattn::getPackWeightsKernel(KernelBuilder &b,
   });
 }
 
-/// sums += scalar * values, or as they are where `careful` meets a scalar of 0.
+/// sums += scalar * values; `careful`: a scalar of 0 adds nothing.
 static void addProducts(KernelBuilder &b, const ProductAtom &atom, Value scalar,
                         ArrayRef<Value> values, MutableArrayRef<Value> sums,
                         bool careful) {
-  Value counts;
-  if (careful)
-    counts =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, scalar, b.zero());
-  for (auto [value, sum] : llvm::zip_equal(values, sums)) {
-    Value next = atom.multiplyAdd(b, scalar, value, sum);
-    sum = careful ? b.select(counts, next, sum) : next;
-  }
+  for (auto [value, sum] : llvm::zip_equal(values, sums))
+    sum = careful ? atom.multiplyAddCarefully(b, scalar, value, sum)
+                  : atom.multiplyAdd(b, scalar, value, sum);
 }
 
 LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(
@@ -320,23 +315,24 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(
       });
 }
 
-LLVM::LLVMFuncOp mlir::diffattn::getLaneProductKernel(KernelBuilder &b,
-                                                      ModuleOp module,
-                                                      CpuPrefillAttr schedule,
-                                                      int64_t vectors,
-                                                      bool careful) {
+LLVM::LLVMFuncOp
+mlir::diffattn::getLaneProductKernel(KernelBuilder &b, ModuleOp module,
+                                     CpuPrefillAttr schedule, int64_t vectors,
+                                     const ProductAtom &atom, bool careful) {
   const int64_t height = productTileHeight(schedule, vectors),
                 unroll = getUnroll(schedule.getPv(), vectors),
-                lanes = schedule.getQBlockSize();
-  std::string name = b.kernelName(
-      "lane_product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
-      Twine(unroll) + (careful ? "_careful" : "") + "_r" + Twine(lanes));
+                lanes = schedule.getQBlockSize() / atom.pack;
+  std::string name =
+      b.kernelName("lane_product_" + Twine(height) + "x" + Twine(vectors) +
+                   "_u" + Twine(unroll) + (careful ? "_careful" : "") +
+                   atom.suffix + "_r" + Twine(schedule.getQBlockSize()));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, p, i, p, i, i, i, i}, [&](ValueRange args) {
         Value coefficients = args[0], values = args[1], valueStride = args[2],
-              out = args[3], outStride = args[4], rows = args[5],
-              columns = args[6], n = args[7];
+              out = args[3], outStride = args[4],
+              packs = b.ceilDiv(args[5], atom.pack), columns = args[6],
+              n = args[7];
         // A tile of `keys` keys from `key` on.
         auto multiply = [&](Value key, Value column, int64_t keys) {
           Value panel = b.at(values, b.f32, column),
@@ -348,16 +344,17 @@ LLVM::LLVMFuncOp mlir::diffattn::getLaneProductKernel(KernelBuilder &b,
               sums.push_back(b.load(b.vector, tile,
                                     b.add(b.mul(outStride, k), v * b.lanes)));
           sums = unrolledLoop(
-              b, b.index(0), rows, unroll, sums,
+              b, b.index(0), packs, unroll, sums,
               [&](Value lane, ArrayRef<Value> carried) {
                 SmallVector<Value> next(carried), row;
                 Value at = b.mul(lane, valueStride);
                 for (int64_t v = 0; v < vectors; ++v)
                   row.push_back(
-                      b.load(b.vector, panel, b.add(at, v * b.lanes)));
+                      atom.loadVector(b, panel, b.add(at, v * b.lanes)));
                 for (int64_t k = 0; k < keys; ++k) {
-                  Value scalar = b.load(b.f32, scalars, b.add(lane, k * lanes));
-                  addProducts(b, getFmaF32(), b.splat(scalar), row,
+                  Value scalar =
+                      atom.loadScalar(b, scalars, b.add(lane, k * lanes));
+                  addProducts(b, atom, b.splat(scalar), row,
                               MutableArrayRef(next).slice(k * vectors, vectors),
                               careful);
                 }

@@ -72,7 +72,7 @@ LLVM::LLVMFuncOp mlir::diffattn::emitPackValues(KernelBuilder &b,
             b.add(b.mul(head, getRows(b, atom, keys)), b.div(first, atom.pack));
         Value to = b.load(b.pointer, args[0], b.i64, b.index(spec.slots));
         Value stride = getStride(b, valueDim);
-        atom.packValues(v, from, first, n, valueDim,
+        atom.packValues(v, spec.v, from, first, n, valueDim,
                         b.at(to, b.i32, b.mul(row, stride)), stride);
       });
 }

@@ -94,18 +94,19 @@ static Value keepFinite(KernelBuilder &b, Type number, Value halves) {
                   arith::ConstantOp::create(b, b.getZeroAttr(type)));
 }
 
-void PairedNumbers::packValues(KernelValues &v, Value base, Value first,
-                               Value n, Value valueDim, Value panel,
-                               Value panelStride, bool finite) const {
+void PairedNumbers::packValues(KernelValues &v, const SpecOperand &operand,
+                               Value base, Value first, Value n, Value width,
+                               Value panel, Value panelStride,
+                               bool finite) const {
   KernelBuilder &b = v.b;
-  const AttentionSpec &spec = v.spec;
   Type number = getNumber(b);
   VectorType halves = VectorType::get({b.lanes}, b.getI16Type());
   Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(halves));
-  Value stride = v.stride(spec.v, 2);
-  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
-  bool hasTail = !spec.valueDim.isStatic() || spec.valueDim.value % b.lanes;
-  Value mask = b.firstLanes(b.sub(valueDim, whole));
+  Value stride = v.stride(operand, 2);
+  Value whole = b.mul(b.div(width, b.lanes), b.lanes);
+  Value tail = b.sub(width, whole);
+  bool hasTail = KernelBuilder::known(tail) != 0;
+  Value mask = b.firstLanes(tail);
   auto pack = [&](Value pair, bool isLast) {
     Value row = b.at(base, number, b.mul(b.add(first, b.mul(pair, 2)), stride));
     Value next = isLast ? Value() : b.at(row, number, stride);
@@ -122,7 +123,7 @@ void PairedNumbers::packValues(KernelValues &v, Value base, Value first,
     };
     b.loop(b.index(0), whole, b.lanes, [&](Value c) { columns(c, Value()); });
     if (hasTail)
-      b.ifThen(b.less(whole, valueDim), [&] { columns(whole, mask); });
+      b.ifThen(b.less(whole, width), [&] { columns(whole, mask); });
   };
   Value pairs = b.div(n, 2);
   b.loop(pairs, [&](Value pair) { pack(pair, /*isLast=*/false); });
@@ -169,4 +170,21 @@ SmallVector<Value> PairedNumbers::loadColumns(KernelBuilder &b, Value row,
     }
   }
   return values;
+}
+
+Value PairedNumbers::multiplyAddCarefully(KernelBuilder &b, Value x, Value y,
+                                          Value sum) const {
+  // What a 0 meets becomes 0: the sum is that of the same instruction.
+  VectorType type = VectorType::get({2 * b.lanes}, b.getI16Type());
+  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(type));
+  Value magnitudes = arith::ConstantOp::create(
+      b, DenseElementsAttr::get(type, llvm::APInt(16, 0x7fff)));
+  auto halves = [&](Value pairs) -> Value {
+    return vector::BitCastOp::create(b, type, pairs);
+  };
+  Value counts = arith::CmpIOp::create(
+      b, arith::CmpIPredicate::ne,
+      arith::AndIOp::create(b, halves(x), magnitudes), zeros);
+  Value kept = b.select(counts, halves(y), zeros);
+  return multiplyAdd(b, x, vector::BitCastOp::create(b, b.integers, kept), sum);
 }

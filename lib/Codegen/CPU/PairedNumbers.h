@@ -31,13 +31,16 @@ public:
   /// In pairs of keys, as i32: panel[ceil(n / 2)][stride], with zeros for the
   /// partner of an odd number's last key, and rows of zeros up to a multiple of
   /// `multiple`.
-  void packValues(KernelValues &v, Value base, Value first, Value n,
-                  Value columns, Value panel, Value stride) const override {
-    packValues(v, base, first, n, columns, panel, stride, /*finite=*/false);
+  void packValues(KernelValues &v, const SpecOperand &operand, Value base,
+                  Value first, Value n, Value columns, Value panel,
+                  Value stride) const override {
+    packValues(v, operand, base, first, n, columns, panel, stride,
+               /*finite=*/false);
   }
   /// With `finite`, 0 in the place of Inf and NaN.
-  void packValues(KernelValues &v, Value base, Value first, Value n,
-                  Value columns, Value panel, Value stride, bool finite) const;
+  void packValues(KernelValues &v, const SpecOperand &operand, Value base,
+                  Value first, Value n, Value columns, Value panel,
+                  Value stride, bool finite) const;
   Value loadVector(KernelBuilder &b, Value base, Value index) const override {
     return b.load(b.integers, base, b.i32, index);
   }
@@ -47,6 +50,8 @@ public:
   SmallVector<Value> loadColumns(KernelBuilder &b, Value row, Type element,
                                  Value stride, Value column, int64_t vectors,
                                  Value mask) const override;
+  Value multiplyAddCarefully(KernelBuilder &b, Value x, Value y,
+                             Value sum) const override;
 
 protected:
   using NumberType = Type (*)(MLIRContext *);

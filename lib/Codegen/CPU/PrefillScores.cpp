@@ -189,8 +189,9 @@ Value PrefillScoring::transformScore(Value score) {
 
 /// The derivative of the softcap at a score that leaves the product.
 Value PrefillScoring::getSoftcapSlope(Value score) {
-  assert(atom.scalesQueries && "scores are not scaled yet");
   PolynomialMath math(b, b.vector);
+  if (!atom.scalesQueries)
+    score = b.mulf(score, b.splat(spec.scores.scale));
   Value argument =
       math.multiply(score, math.constant(invertSoftcap(*spec.scores.softcap)));
   Value magnitude = math::AbsFOp::create(b, argument);

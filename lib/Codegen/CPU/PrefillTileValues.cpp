@@ -82,7 +82,7 @@ void PrefillValues::multiplyTilesCarefully(const PrefillItem &item,
                                            const ValueBlock &block,
                                            const ValueProduct &product) {
   static_cast<const PairedNumbers &>(atom).packValues(
-      v, block.base, block.keys.first, block.keys.n, block.columns,
+      v, spec.v, block.base, block.keys.first, block.keys.n, block.columns,
       s.valuePanel, s.valuePanelStride, /*finite=*/true);
   callTileProducts(item, s, block, product, s.valuePanel);
   Columns columns = cutColumns(b, spec.valueDim, block.columns);

@@ -140,11 +140,11 @@ std::pair<Value, Value> PrefillValues::getValueRows(const PrefillItem &item,
   if (atom.readsValues(b, spec.v))
     return {b.at(block.base, atom.getNumber(b), b.mul(first, stride)), stride};
   auto pack = [&, first = first, n = n] {
-    atom.packValues(v, block.base, first, n, block.columns, s.valuePanel,
-                    s.valuePanelStride);
+    atom.packValues(v, spec.v, block.base, first, n, block.columns,
+                    s.valuePanel, s.valuePanelStride);
     return s.valuePanel;
   };
-  Value packed = mayPackValues(spec)
+  Value packed = context && mayPackValues(spec)
                      ? findPackedValues(v, context, item.batch,
                                         item.heads.value, first, n, pack)
                      : pack();

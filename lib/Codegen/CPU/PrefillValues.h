@@ -38,6 +38,8 @@ struct ValueProduct {
 /// sums and exponentials that scoring leaves.
 class PrefillValues {
 public:
+  /// `context`: where the address of panels that all blocks share is; null
+  /// where there are none.
   PrefillValues(PrefillScoring &scoring, Value context)
       : scoring(scoring), b(scoring.b), spec(scoring.spec),
         schedule(scoring.schedule), atom(scoring.atom), v(scoring.v),

@@ -64,10 +64,12 @@ public:
   /// Keys of which the rows of a panel of values are a multiple.
   virtual int64_t getPanelKeys() const { return pack; }
   virtual void packQuery(KernelBuilder &b, const PackedQuery &query) const = 0;
-  /// Packs the values of `n` keys from `first` on, in rows of `stride` packs,
-  /// padded with zeros to whole vectors.
-  virtual void packValues(KernelValues &v, Value base, Value first, Value n,
-                          Value columns, Value panel, Value stride) const = 0;
+  /// Packs `n` rows of `operand` from `first` on behind row 0 of a head at
+  /// `base`, those of as many keys, in rows of `stride` packs, padded with
+  /// zeros to whole vectors.
+  virtual void packValues(KernelValues &v, const SpecOperand &operand,
+                          Value base, Value first, Value n, Value columns,
+                          Value panel, Value stride) const = 0;
 
   /// One pack, and a vector of them.
   Value loadScalar(KernelBuilder &b, Value base, Value index) const;
@@ -88,11 +90,18 @@ public:
                                          Value column, int64_t vectors,
                                          Value mask) const = 0;
 
+  /// A vector of f32 rounded to numbers that are multiplied, as `makePack`
+  /// rounds.
+  virtual Value roundNumbers(KernelBuilder &b, Value part) const = 0;
   /// Vectors of f32, `pack` of them, as one vector.
   virtual Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const = 0;
   /// sum + x * y.
   virtual Value multiplyAdd(KernelBuilder &b, Value x, Value y,
                             Value sum) const = 0;
+  /// The same, where a number of x that is 0 adds nothing, whatever it is
+  /// multiplied with. Numbers that are finite give the same bits either way.
+  virtual Value multiplyAddCarefully(KernelBuilder &b, Value x, Value y,
+                                     Value sum) const = 0;
 
 protected:
   ProductAtom(StringRef suffix, int64_t pack, bool scalesQueries,

@@ -56,17 +56,18 @@ void mlir::diffattn::emitQueryProduct(KernelBuilder &b, ModuleOp module,
 
 void mlir::diffattn::emitKeyProduct(KernelBuilder &b, ModuleOp module,
                                     CpuPrefillAttr schedule,
+                                    const ProductAtom &atom,
                                     const BlockProduct &product, bool careful) {
-  forWidths(b, schedule.getPv().vectors, product.rows,
-            [&](int64_t vectors, bool, Value column, Value columns) {
-              auto kernel =
-                  getLaneProductKernel(b, module, schedule, vectors, careful);
-              LLVM::CallOp::create(
-                  b, kernel,
-                  ValueRange{product.p, b.at(product.rows.base, b.f32, column),
-                             product.rows.stride,
-                             b.at(product.out, b.f32, column),
-                             product.outStride, product.queries, columns,
-                             product.keys});
-            });
+  forWidths(
+      b, schedule.getPv().vectors, product.rows,
+      [&](int64_t vectors, bool, Value column, Value columns) {
+        auto kernel =
+            getLaneProductKernel(b, module, schedule, vectors, atom, careful);
+        LLVM::CallOp::create(
+            b, kernel,
+            ValueRange{product.p, b.at(product.rows.base, b.f32, column),
+                       product.rows.stride, b.at(product.out, b.f32, column),
+                       product.outStride, product.queries, columns,
+                       product.keys});
+      });
 }

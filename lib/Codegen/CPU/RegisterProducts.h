@@ -46,10 +46,11 @@ void emitQueryProduct(KernelBuilder &b, ModuleOp module,
                       const BlockProduct &product, const RowRange &range,
                       bool careful = false);
 
-/// out[key][c] += sum over lanes of p[key][lane] * rows[lane][c], in f32. Rows
-/// are padded.
+/// out[key][c] += sum over lanes of p[key][lane] * rows[lane][c]. Rows are
+/// padded.
 void emitKeyProduct(KernelBuilder &b, ModuleOp module, CpuPrefillAttr schedule,
-                    const BlockProduct &product, bool careful);
+                    const ProductAtom &atom, const BlockProduct &product,
+                    bool careful);
 
 } // namespace mlir::diffattn
 

@@ -25,6 +25,9 @@ public:
     // Of few queries the keys are copied where tiles cannot read them.
     return spec.splitKV ? takesTypes(spec) : PairedNumbers::takes(spec);
   }
+  Value roundNumbers(KernelBuilder &, Value) const override {
+    llvm_unreachable("the kernels of TileKernels.h round");
+  }
   Value makePack(KernelBuilder &, ArrayRef<Value>) const override {
     llvm_unreachable("the kernels of TileKernels.h make pairs");
   }
