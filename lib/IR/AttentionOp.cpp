@@ -46,10 +46,13 @@ void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
   if (isa<RankedTensorType>(init.getType()))
     results.push_back(init.getType());
   state.addTypes(results);
-  // Operands between lambda and init are optional, and absent; so is x.
+  // Operands between lambda and init are optional, and absent; so are other
+  // destinations.
   SmallVector<Value> operands = {q1, k1, q2, k2, v, lambda};
-  operands.resize(Properties().getOperandSegmentSizes().size() - 2);
-  addOperandSegments(builder, state, operands, ValueRange(init), {Value()});
+  const SmallVector<Value> behind(3);
+  operands.resize(Properties().getOperandSegmentSizes().size() - 1 -
+                  behind.size());
+  addOperandSegments(builder, state, operands, ValueRange(init), behind);
   state.addAttribute(getScaleAttrName(state.name),
                      builder.getF32FloatAttr(scale));
   if (isCausal)
@@ -70,6 +73,14 @@ MutableOperandRange AttentionOp::getDpsInitsMutable() {
   const unsigned first = getODSOperandIndexAndLength(odsIndex_inits).first;
   return MutableOperandRange(getOperation(), first,
                              getOperation()->getNumOperands() - first);
+}
+
+StringRef AttentionOp::getSumOperand() {
+  return getSink()    ? "sink"
+         : getSink2() ? "sink2"
+         : getLse1()  ? "lse1"
+         : getLse2()  ? "lse2"
+                      : "";
 }
 
 /// An op of one map has no attribute that belongs to a second one.
@@ -139,6 +150,54 @@ static LogicalResult verifySavedX(AttentionOp op, ShapeRules rules,
   return verifyOutputShape(rules, inputs, op.getOLayout(), x);
 }
 
+/// Checks the terms of a row's sum that are no keys, and the destinations of
+/// the logarithm of that sum.
+static LogicalResult verifySums(AttentionOp op, ShapeRules rules,
+                                const MapInputs &inputs) {
+  const StringRef given = op.getSumOperand();
+  // attention_c43
+  if (!given.empty() && op.getIntegral())
+    return rules.error() << "expected no " << given << " with integral";
+  const int64_t heads = AttentionOp::headAxis(inputs.qLayout),
+                length = AttentionOp::lengthAxis(inputs.qLayout);
+  const Type element = inputs.q1.type().getElementType();
+  // Of map 1, and of map 2, which may be absent.
+  const std::tuple<NamedOperand, NamedOperand, NamedOperand> ofMaps[] = {
+      {inputs.q1, {"sink", op.getSink()}, {"lse1", op.getLse1()}},
+      {inputs.q2, {"sink2", op.getSink2()}, {"lse2", op.getLse2()}}};
+  for (auto [queries, sink, lse] : ofMaps) {
+    // attention_c42
+    for (NamedOperand operand : onlyGiven({sink, lse}))
+      if (!queries.value)
+        return rules.error()
+               << "expected two maps with " << operand.name << ", but got one";
+    // attention_c41
+    if (sink.value) {
+      const Type got = sink.type().getElementType();
+      if (got != element && !got.isF32())
+        return rules.error()
+               << "expected element type of " << sink.name
+               << " to be that of q1, " << element
+               << (element.isF32() ? "" : ", or 'f32'") << ", but got " << got;
+      if (failed(verifyRank(rules, sink, 1)) ||
+          failed(verifySame(rules, "heads", queries, heads, sink, 0)))
+        return failure();
+    }
+    // attention_c44
+    if (!lse.value)
+      continue;
+    if (Type got = lse.type().getElementType(); !got.isF32())
+      return rules.error() << "expected element type of " << lse.name
+                           << " to be 'f32', but got " << got;
+    if (failed(verifyRank(rules, lse, 3)) ||
+        failed(verifySame(rules, "batches", queries, 0, lse, 0)) ||
+        failed(verifySame(rules, "heads", queries, heads, lse, 1)) ||
+        failed(verifySame(rules, "lengths", queries, length, lse, 2)))
+      return failure();
+  }
+  return success();
+}
+
 /// What the caller promised about sizes. Of packed sequences and of pages no
 /// axis says them.
 static LogicalResult verifySizeBounds(AttentionOp op, ShapeRules rules,
@@ -183,6 +242,7 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
           verifyAttentionOperands(op, rules, inputs, {"init", op.getInit()})) ||
       failed(verifyIntegral(op, rules, inputs)) ||
       failed(verifySavedX(op, rules, inputs)) ||
+      failed(verifySums(op, rules, inputs)) ||
       failed(verifySizeBounds(op, rules, inputs)))
     return failure();
   // attention_c28 to attention_c30

@@ -42,7 +42,7 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
     return failure();
   // Bounds of sequences count from the first query and key. A tile has one
   // result.
-  if (isPacked() || getX())
+  if (isPacked() || getNumResults() > 1)
     return failure();
   Location loc = getLoc();
   OpFoldResult allQueries = sizeOf(b, loc, getQ1(), lengthAxis(getQLayout()));

@@ -57,6 +57,9 @@ static std::optional<Axes> getMapsAxes(DifferentialMapsOpInterface op,
   return std::nullopt;
 }
 
+/// The axes of a number of each row of a map.
+static Axes rowAxes() { return {Kind::Batch, Kind::Head, Kind::Query}; }
+
 static Axes lambdaAxes(Value lambda) {
   switch (cast<ShapedType>(lambda.getType()).getRank()) {
   case 0:
@@ -74,12 +77,16 @@ static Axes getEndAxes(HeadEpilogueOpInterface op, unsigned number) {
     return lambdaAxes(op.getLambda());
   if (isNumber(op.getNormWeightMutable(), number))
     return {Kind::Width};
-  return headSplit(op.getOLayout(), Kind::Query); // gate, init
+  return headSplit(op.getOLayout(), Kind::Query); // gate, init, x
 }
 
 Axes AttentionOp::getAxisRoles(unsigned number) {
   if (std::optional<Axes> axes = getMapsAxes(*this, number))
     return *axes;
+  if (isNumber(getSinkMutable(), number) || isNumber(getSink2Mutable(), number))
+    return {Kind::Head};
+  if (isNumber(getLse1Mutable(), number) || isNumber(getLse2Mutable(), number))
+    return rowAxes();
   return getEndAxes(*this, number);
 }
 
@@ -95,7 +102,7 @@ Axes AttentionBackwardOp::getAxisRoles(unsigned number) {
   if (isNumber(getNormWeightMutable(), number))
     return {Kind::Width};
   if (isNumber(getLse1Mutable(), number) || isNumber(getLse2Mutable(), number))
-    return {Kind::Batch, Kind::Head, Kind::Query};
+    return rowAxes();
   return headSplit(getOLayout(), Kind::Query); // d_out, gate, x, o2
 }
 
@@ -111,7 +118,7 @@ Axes OnlineAttentionOp::getAxisRoles(unsigned number) {
   // With ranges of keys a state has an axis more in front.
   const unsigned ranges = getKvSplitSize() ? 1 : 0;
   Axes state(ranges, Kind::Range);
-  state.append({Kind::Batch, Kind::Head, Kind::Query});
+  state.append(rowAxes());
   if (getShaped(getOperand(number)).getRank() == ranges + 4)
     state.push_back(Kind::Width);
   return state;

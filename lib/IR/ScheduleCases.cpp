@@ -100,6 +100,12 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
       return op.emitOpError() << "expected two maps with a schedule of GPUs, "
                                  "none of whose kernels computes one, but got "
                               << entry;
+    // attention_c45
+    if (StringRef given = op.getSumOperand();
+        !given.empty() && schedule.getTarget() == ScheduleTarget::GPU)
+      return op.emitOpError() << "expected no schedule of GPUs, whose kernels "
+                                 "have neither sinks nor lse, with "
+                              << given << ", but got " << entry;
     // attention_c27
     if (!when && readsTensorMaps(entry))
       return op.emitOpError() << "expected a schedule that reads tensor maps "

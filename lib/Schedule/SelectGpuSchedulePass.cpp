@@ -86,6 +86,8 @@ mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
       return "no kernel computes integral attention";
     if (attention.getX())
       return "no kernel writes X";
+    if (StringRef given = attention.getSumOperand(); !given.empty())
+      return "no kernel of GPUs has " + given.str();
   }
   if (!op.hasSecondMap())
     return "no kernel of GPUs computes one map";

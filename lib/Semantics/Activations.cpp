@@ -144,6 +144,46 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree,
   return arith::MulFOp::create(b, p, power);
 }
 
+Value mlir::diffattn::emitLogarithm(ImplicitLocOpBuilder &b, Value x) {
+  Type type = x.getType(), integers = integersLike(type);
+  auto number = [&](float value) { return emitConstant(b, type, value); };
+  auto integer = [&](int32_t value) -> Value {
+    TypedAttr attr = b.getI32IntegerAttr(value);
+    if (auto vector = dyn_cast<VectorType>(integers))
+      attr = DenseElementsAttr::get(vector, Attribute(attr));
+    return arith::ConstantOp::create(b, attr);
+  };
+  // x = 2^exponent (1 + f) with 1 + f from sqrt(1/2) to sqrt(2).
+  constexpr int32_t kRootOfHalf = 0x3f3504f3;
+  Value bits = arith::BitcastOp::create(b, integers, x);
+  Value exponent = arith::ShRSIOp::create(
+      b, arith::SubIOp::create(b, bits, integer(kRootOfHalf)), integer(23));
+  Value mantissa = arith::SubIOp::create(
+      b, bits, arith::ShLIOp::create(b, exponent, integer(23)));
+  Value f = arith::SubFOp::create(
+      b, arith::BitcastOp::create(b, type, mantissa), number(1.0f));
+  Value whole = arith::SIToFPOp::create(b, type, exponent);
+  // f - f^2/2 + f^3 p(f), minimax over that range, and the exponent times ln 2
+  // in two parts, the first of which is exact.
+  static const float kCoefficients[9] = {
+      3.3333331174e-1f,  -2.4999993993e-1f, 2.0000714765e-1f,
+      -1.6668057665e-1f, 1.4249322787e-1f,  -1.2420140846e-1f,
+      1.1676998740e-1f,  -1.1514610310e-1f, 7.0376836292e-2f};
+  Value square = arith::MulFOp::create(b, f, f);
+  Value rest = arith::MulFOp::create(
+      b, arith::MulFOp::create(b, emitPolynomial(b, f, kCoefficients, 1.0f), f),
+      square);
+  rest = fma(b, whole, number(-2.12194440e-4f), rest);
+  rest = fma(b, square, number(-0.5f), rest);
+  Value result =
+      fma(b, whole, number(0.693359375f), arith::AddFOp::create(b, f, rest));
+  // NaN and infinity have other bits than the formula takes them for.
+  Value isFinite =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x,
+                            number(std::numeric_limits<float>::infinity()));
+  return arith::SelectOp::create(b, isFinite, result, x);
+}
+
 Value PolynomialMath::exponentialOfMinus(Value x) {
   Value power = multiply(x, constant(-kLog2E));
   Value highest = constant(126.0f);

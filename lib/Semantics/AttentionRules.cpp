@@ -138,8 +138,13 @@ AttentionOperands mlir::diffattn::getAttentionOperands(Operation *op) {
     readEnd(end, operands);
     operands.output = getView(end, end.getInitMutable());
   }
-  if (auto attention = dyn_cast<AttentionOp>(op))
+  if (auto attention = dyn_cast<AttentionOp>(op)) {
     operands.x = getView(attention, attention.getXMutable());
+    operands.sinks = {getView(attention, attention.getSinkMutable()),
+                      getView(attention, attention.getSink2Mutable())};
+    operands.lses = {getView(attention, attention.getLse1Mutable()),
+                     getView(attention, attention.getLse2Mutable())};
+  }
   return operands;
 }
 

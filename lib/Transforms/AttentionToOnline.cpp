@@ -37,6 +37,8 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
     return rewriter.notifyMatchFailure(op, "is on memrefs");
   if (op.getX())
     return rewriter.notifyMatchFailure(op, "has a destination for X");
+  if (StringRef given = op.getSumOperand(); !given.empty())
+    return rewriter.notifyMatchFailure(op, "has " + given);
   if (op.getIntegral())
     return rewriter.notifyMatchFailure(
         op, "is integral: diffattn-decompose rewrites it");

@@ -100,3 +100,25 @@ func.func @saved(%q: tensor<1x2x?x4xf16>, %l: tensor<f32>, %o: tensor<1x?x2x4xf1
            {scale = 0.5 : f32, norm = #diffattn.norm<rms>, o_layout = #diffattn.layout<bthd>} -> tensor<1x?x2x4xf16>, tensor<1x?x2x4xf32>
   return %r#0, %r#1 : tensor<1x?x2x4xf16>, tensor<1x?x2x4xf32>
 }
+
+// A sink is in the maximum and in the sum that weights are divided by; a row whose scores are all -inf has no logarithm.
+// CHECK-LABEL: func.func @sums(
+// CHECK-SAME:    %[[SINK:[^ ]+]]: tensor<2xf32>, %[[O:[^ ]+]]: tensor<1x2x?x4xf32>, %[[LSE:[^ ]+]]: tensor<1x2x?xf32>)
+// CHECK:         %[[TOP:.+]] = linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
+// CHECK:         arith.maximumf
+// CHECK:         %[[MAX:.+]] = linalg.generic {{.*}} ins(%[[TOP]], %[[SINK]] :
+// CHECK:         arith.maximumf
+// CHECK:         %[[FIRST:.+]] = linalg.generic {{.*}} ins(%[[MAX]], %[[SINK]] :
+// CHECK:         math.exp
+// CHECK:         %[[SUM:.+]] = linalg.generic {{.*}} outs(%[[FIRST]] :
+// CHECK:         %[[LOG:.+]] = linalg.generic {{.*}} ins(%[[TOP]], %[[MAX]], %[[SUM]] : {{.*}} outs(%[[LSE]] :
+// CHECK:         math.log
+// CHECK:         arith.select
+// CHECK:         return %{{.+}}, %[[LOG]]
+func.func @sums(%q: tensor<1x2x?x4xf32>, %s: tensor<2xf32>, %o: tensor<1x2x?x4xf32>, %m: tensor<1x2x?xf32>)
+    -> (tensor<1x2x?x4xf32>, tensor<1x2x?xf32>) {
+  %r:2 = diffattn.attention ins(%q, %q, %q : tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>, tensor<1x2x?x4xf32>)
+           sink(%s : tensor<2xf32>) outs(%o : tensor<1x2x?x4xf32>) lse1(%m : tensor<1x2x?xf32>) {scale = 0.5 : f32}
+           -> tensor<1x2x?x4xf32>, tensor<1x2x?xf32>
+  return %r#0, %r#1 : tensor<1x2x?x4xf32>, tensor<1x2x?xf32>
+}

@@ -25,7 +25,7 @@ func.func @attention_c33_lambda_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>,
 func.func @attention_c33_k2_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
   // expected-error @below {{'diffattn.attention' op expected all or none of the operands of map 2, but got k2, lambda without q2}}
   %o = "diffattn.attention"(%q, %q, %q, %q, %l, %init) <{scale = 1.0 : f32,
-         operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0>}>
+         operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>}>
        : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<f32>,
           tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
   return
@@ -105,7 +105,7 @@ func.func @attention_c35(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tenso
 func.func @attention_c35_none(%q: memref<1x2x8x16xf32>, %l: memref<f32>) {
   // expected-error @below {{'diffattn.attention' op expected 1 destination, the output, but got 0}}
   "diffattn.attention"(%q, %q, %q, %q, %q, %l) <{scale = 1.0 : f32,
-      operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}>
+      operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}>
     : (memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>,
        memref<f32>) -> ()
   return
@@ -196,5 +196,144 @@ func.func @of_too_few_types(%q: tensor<1x2x8x16xf32>) {
   // expected-error @below {{expected 5 types, one of each operand, but got 3}}
   %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
          outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c41(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %s: tensor<3xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected heads of q1 and sink to match, but got 2 and 3}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) sink(%s : tensor<3xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c41_rank(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %s: tensor<1x2xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected sink of rank 1, but got 'tensor<1x2xf32>'}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) sink(%s : tensor<1x2xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c41_type(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %s: tensor<2xbf16>) {
+  // expected-error @below {{'diffattn.attention' op expected element type of sink to be that of q1, 'f32', but got 'bf16'}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) sink(%s : tensor<2xbf16>)
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+// Heads of map 2 are noise heads.
+func.func @attention_c41_noise_heads(%q: tensor<1x4x8x16xf32>, %q2: tensor<1x2x8x16xf32>, %l: tensor<f32>, %s: tensor<4xf32>, %init: tensor<1x4x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected heads of q2 and sink2 to match, but got 2 and 4}}
+  %o = diffattn.attention ins(%q, %q, %q2, %q2, %q : tensor<1x4x8x16xf32>, tensor<1x4x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x4x8x16xf32>) lambda(%l : tensor<f32>) sink(%s : tensor<4xf32>) sink2(%s : tensor<4xf32>)
+         outs(%init : tensor<1x4x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x4x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c42(%q: tensor<1x2x8x16xf32>, %init: tensor<1x2x8x16xf32>, %s: tensor<2xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected two maps with sink2, but got one}}
+  %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) sink2(%s : tensor<2xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c42_lse(%q: tensor<1x2x8x16xf32>, %init: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected two maps with lse2, but got one}}
+  %o:2 = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) lse2(%m : tensor<1x2x8xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<1x2x8xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c43(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %s: tensor<2xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no sink with integral}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) sink(%s : tensor<2xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, integral} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c43_lse(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no lse2 with integral}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) lse2(%m : tensor<1x2x8xf32>) {scale = 1.0 : f32, integral} -> tensor<1x2x8x16xf32>, tensor<1x2x8xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c44(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xbf16>) {
+  // expected-error @below {{'diffattn.attention' op expected element type of lse1 to be 'f32', but got 'bf16'}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) lse1(%m : tensor<1x2x8xbf16>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<1x2x8xbf16>
+  return
+}
+
+// -----
+
+func.func @attention_c44_heads(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %m: tensor<1x4x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected heads of q2 and lse2 to match, but got 2 and 4}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) lse2(%m : tensor<1x4x8xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<1x4x8xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c44_lengths(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %m: tensor<1x2x7xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected lengths of q1 and lse1 to match, but got 8 and 7}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) lse1(%m : tensor<1x2x7xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<1x2x7xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c44_rank(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %m: tensor<2x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected lse1 of rank 3, but got 'tensor<2x8xf32>'}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) lse1(%m : tensor<2x8xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<2x8xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c45(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %s: tensor<2xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no schedule of GPUs, whose kernels have neither sinks nor lse, with sink, but got #diffattn.gpu_plain<warps = 4>}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) sink(%s : tensor<2xf32>)
+         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, schedules = [#diffattn.gpu_plain<warps = 4>]} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c45_lse(%q: memref<1x2x8x16xbf16>, %l: memref<f32>, %m: memref<1x2x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no schedule of GPUs, whose kernels have neither sinks nor lse, with lse2, but got #diffattn.gpu_split_kv}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>,
+         memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>) lambda(%l : memref<f32>) outs(%q : memref<1x2x8x16xbf16>)
+         lse2(%m : memref<1x2x8xf32>) {scale = 1.0 : f32, schedules = [#diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>]}
   return
 }

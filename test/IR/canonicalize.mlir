@@ -30,6 +30,21 @@ func.func @no_integral(%q: !q, %v: !o, %init: !o) -> !o {
   return %o : !o
 }
 
+// With map 2 goes its sink, but not where its sums are asked for.
+// CHECK-LABEL: func.func @sums_of_no_second_map(
+// CHECK:         diffattn.attention ins({{[^,]+}}, {{[^,]+}}, {{[^,]+}} :
+// CHECK-SAME:      sink(%{{.*}}) outs(
+// CHECK:         diffattn.attention {{.*}} lse2(
+func.func @sums_of_no_second_map(%q: !q, %n: !n, %v: !o, %s: tensor<4xf32>, %s2: tensor<2xf32>, %m: tensor<1x2x8xf32>, %init: !o)
+    -> (!o, !o, tensor<1x2x8xf32>) {
+  %l = arith.constant dense<0.0> : tensor<f32>
+  %a = diffattn.attention ins(%q, %q, %n, %n, %v : !q, !q, !n, !n, !o) lambda(%l : tensor<f32>) sink(%s : tensor<4xf32>)
+         sink2(%s2 : tensor<2xf32>) outs(%init : !o) {scale = 1.0 : f32} -> !o
+  %b:2 = diffattn.attention ins(%q, %q, %n, %n, %v : !q, !q, !n, !n, !o) lambda(%l : tensor<f32>)
+         outs(%init : !o) lse2(%m : tensor<1x2x8xf32>) {scale = 1.0 : f32} -> !o, tensor<1x2x8xf32>
+  return %a, %b#0, %b#1 : !o, !o, tensor<1x2x8xf32>
+}
+
 // Kernels that were chosen are of two maps.
 // CHECK-LABEL: func.func @keep_schedule(
 // CHECK:         diffattn.attention {{.*}} lambda(

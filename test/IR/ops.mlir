@@ -200,3 +200,22 @@ func.func @saved(%q: tensor<1x8x512x64xbf16>, %v: tensor<1x8x512x128xbf16>, %l: 
            -> tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>
   return %o#0, %o#1 : tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>
 }
+
+// With a term in each sum that is no key, and destinations of the logarithms of these sums.
+// CHECK-LABEL: func.func @sums
+// CHECK:       diffattn.attention ins(%
+// CHECK-SAME:  sink(%{{.*}} : tensor<4xf32>) sink2(%{{.*}} : tensor<2xbf16>) outs(%{{.*}} : tensor<1x4x?x16xbf16>) lse1(%{{.*}} : tensor<1x4x?xf32>) lse2(%{{.*}} : tensor<1x2x?xf32>)
+// CHECK-SAME:  -> tensor<1x4x?x16xbf16>, tensor<1x4x?xf32>, tensor<1x2x?xf32>
+// CHECK:       diffattn.attention ins(%{{[^,]+}}, %{{[^,]+}}, %{{[^,]+}} :
+// CHECK-SAME:  sink(%{{[^ ]+}} : tensor<4xf32>) outs(%
+func.func @sums(%q1: tensor<1x4x?x16xbf16>, %q2: tensor<1x2x?x16xbf16>, %l: tensor<f32>, %s: tensor<4xf32>, %s2: tensor<2xbf16>,
+                %m: tensor<1x4x?xf32>, %n: tensor<1x2x?xf32>)
+    -> (tensor<1x4x?x16xbf16>, tensor<1x4x?xf32>, tensor<1x2x?xf32>, tensor<1x4x?x16xbf16>) {
+  %o:3 = diffattn.attention ins(%q1, %q1, %q2, %q2, %q1 : tensor<1x4x?x16xbf16>, tensor<1x4x?x16xbf16>, tensor<1x2x?x16xbf16>,
+           tensor<1x2x?x16xbf16>, tensor<1x4x?x16xbf16>) lambda(%l : tensor<f32>) sink(%s : tensor<4xf32>) sink2(%s2 : tensor<2xbf16>)
+           outs(%q1 : tensor<1x4x?x16xbf16>) lse1(%m : tensor<1x4x?xf32>) lse2(%n : tensor<1x2x?xf32>) {scale = 0.25 : f32}
+           -> tensor<1x4x?x16xbf16>, tensor<1x4x?xf32>, tensor<1x2x?xf32>
+  %p = diffattn.attention ins(%q1, %q1, %q1 : tensor<1x4x?x16xbf16>, tensor<1x4x?x16xbf16>, tensor<1x4x?x16xbf16>)
+         sink(%s : tensor<4xf32>) outs(%q1 : tensor<1x4x?x16xbf16>) {scale = 0.25 : f32} -> tensor<1x4x?x16xbf16>
+  return %o#0, %o#1, %o#2, %p : tensor<1x4x?x16xbf16>, tensor<1x4x?xf32>, tensor<1x2x?xf32>, tensor<1x4x?x16xbf16>
+}

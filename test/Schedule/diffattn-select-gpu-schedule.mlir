@@ -197,6 +197,19 @@ func.func @saved(%q: !f, %l: memref<f32>, %o: !f, %x: !f) {
   return
 }
 
+// No kernel has what is added to sums, or writes their logarithms.
+// CHECK-LABEL: func.func @sums
+// CHECK-NOT: schedules
+// NEW: Reason="no kernel of GPUs has sink2", Summary="attention has no GPU kernel"
+// NEW: Reason="no kernel of GPUs has lse1", Summary="attention has no GPU kernel"
+func.func @sums(%q: !f, %l: memref<f32>, %s: memref<8xf32>, %m: memref<?x8x?xf32>, %o: !f) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) sink2(%s : memref<8xf32>)
+    outs(%o : !f) {scale = 0.125 : f32}
+  diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>)
+    outs(%o : !f) lse1(%m : memref<?x8x?xf32>) {scale = 0.125 : f32}
+  return
+}
+
 // No kernel is of one map.
 // CHECK-LABEL: func.func @one_map
 // CHECK-NOT: schedules

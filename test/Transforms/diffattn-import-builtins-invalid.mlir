@@ -149,7 +149,7 @@ func.func @main(%x: tensor<1x1x2x4xf32>) {
 
 // -----
 
-// expected-error @below {{builtin 'attention': expected each operand once, of q1, k1, q2, k2, v, lambda, bias, norm_weight, gate, kv_len, q_offset, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, but got "q1"}}
+// expected-error @below {{builtin 'attention': expected each operand once, of q1, k1, q2, k2, v, lambda, bias, norm_weight, gate, kv_len, q_offset, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink, sink2, but got "q1"}}
 func.func private @import_c9_twice(tensor<1x1x2x4xf32>, tensor<1x1x2x4xf32>) -> tensor<1x1x2x4xf32>
   attributes {diffattn.builtin = "attention", diffattn.options = {operands = ["q1", "q1"]}}
 func.func @main(%x: tensor<1x1x2x4xf32>) {

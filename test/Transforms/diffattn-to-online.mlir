@@ -17,3 +17,16 @@ func.func @attention(%q1: tensor<1x2x4x8xf32>, %k1: tensor<1x2x6x8xf32>, %q2: te
        lambda(%lambda : tensor<f32>) outs(%init : tensor<1x2x4x16xf32>) {scale = 0.5 : f32, is_causal, norm = #diffattn.norm<rms>} -> tensor<1x2x4x16xf32>
   return %0 : tensor<1x2x4x16xf32>
 }
+
+// States have no sinks, and no logarithms of sums.
+// CHECK-LABEL: func.func @sums(
+// CHECK:         diffattn.attention {{.*}} sink(
+// CHECK:         diffattn.attention {{.*}} lse1(
+func.func @sums(%q: tensor<1x2x4x8xf32>, %s: tensor<2xf32>, %m: tensor<1x2x4xf32>)
+    -> (tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x2x4xf32>) {
+  %0 = diffattn.attention ins(%q, %q, %q : tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>)
+       sink(%s : tensor<2xf32>) outs(%q : tensor<1x2x4x8xf32>) {scale = 0.5 : f32} -> tensor<1x2x4x8xf32>
+  %1:2 = diffattn.attention ins(%q, %q, %q : tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>)
+       outs(%q : tensor<1x2x4x8xf32>) lse1(%m : tensor<1x2x4xf32>) {scale = 0.5 : f32} -> tensor<1x2x4x8xf32>, tensor<1x2x4xf32>
+  return %0, %1#0, %1#1 : tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x2x4xf32>
+}

@@ -61,6 +61,11 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     the output's shape and layout, f32 or of the operands' element type.
     `attention_backward` takes it, and need not compute it again.
 
+    With `sink` and `sink2`, f32 or of the operands' element type, the sum that a row of
+    map 1 or map 2 is divided by has `exp(sink[s])` or `exp(sink2[g])` added to it. `lse1`
+    and `lse2`, f32, ask for the natural logarithms of these sums as further destinations
+    and results; -inf for a row without keys.
+
     Sequences of different lengths can follow one another along one axis: with
     `cu_seqlens_q` and `cu_seqlens_k`, `[N+1]`, q1, q2, lambda, gate and the result
     are of one batch, and sequence `n` has queries `cu_seqlens_q[n]` to
@@ -74,7 +79,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     Shapes (layout `bhtd`; with `bthd` the second and third axes change places):
     q1 `[B,Hs,Tq,d]`, q2 `[B,Hn,Tq,d]`, k1 `[B,Hk1,Tk,d]`, k2 `[B,Hk2,Tk,d]`,
     v `[B,Hv,Tk,dv]`, lambda `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`,
-    norm_weight `[dv]`, gate and result `[B,Hs,Tq,dv]`.
+    sink `[Hs]`, sink2 `[Hn]`, norm_weight `[dv]`, gate and result `[B,Hs,Tq,dv]`,
+    lse1 `[B,Hs,Tq]`, lse2 `[B,Hn,Tq]`.
 
     q1, k1, q2, k2 and v have one element type. The result has it too, or is f32
     and then not rounded.
@@ -92,7 +98,10 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }];
   let arguments = !con(mapOperands, (ins Optional<DiffAttn_F32Data>:$lambda), biasOperand,
     (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
-    sequenceOperands, (ins Variadic<DiffAttn_Data>:$inits, Optional<DiffAttn_Data>:$x),
+    sequenceOperands,
+    (ins Optional<DiffAttn_Data>:$sink, Optional<DiffAttn_Data>:$sink2,
+         Variadic<DiffAttn_Data>:$inits, Optional<DiffAttn_Data>:$x, Optional<DiffAttn_Data>:$lse1,
+         Optional<DiffAttn_Data>:$lse2),
     scoreAttributes, (ins UnitAttr:$integral),
     DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
@@ -104,7 +113,11 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
   }] # positionClauses # sequenceClauses # [{
+    (`sink` `(` $sink^ `:` type($sink) `)`)?
+    (`sink2` `(` $sink2^ `:` type($sink2) `)`)?
     `outs` `(` $inits `:` type($inits) `)` (`x` `(` $x^ `:` type($x) `)`)?
+    (`lse1` `(` $lse1^ `:` type($lse1) `)`)?
+    (`lse2` `(` $lse2^ `:` type($lse2) `)`)?
     attr-dict (`->` type($results)^)?
   }];
   let builders = [
@@ -116,7 +129,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
                    CArg<"bool", "false">:$isCausal)>];
   let hasCanonicalizer = 1;
   let extraClassDeclaration = [{
-    /// The destinations of the output and, if it is asked for, of X.
+    /// The destinations of the output and, if they are asked for, of X, lse1 and lse2.
     MutableOperandRange getDpsInitsMutable();
     /// The destination of the output, which is the first one.
     Value getInit() { return getInits().front(); }
@@ -126,6 +139,9 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
 
     /// The number of keys of a batch: of paged ones, of all its pages.
     int64_t getKeyCount();
+
+    /// The name of the first of sink, sink2, lse1 and lse2 that is given; empty: none.
+    ::llvm::StringRef getSumOperand();
 
     /// The type of the result for queries and values of these types: batch, heads
     /// and length of q1, width of v, in `oLayout`; elements as those of q1.

@@ -32,6 +32,11 @@ enum class ExponentCut {
 Value emitExp2(ImplicitLocOpBuilder &b, Value x, int degree = 5,
                ExponentCut cut = ExponentCut::Nearest);
 
+/// The natural logarithm of an x of at least 2^-126, by a polynomial (error
+/// 1e-7 of the result or of 1, whichever is larger). Infinity and NaN stay what
+/// they are. `x` is f32 or a vector of f32.
+Value emitLogarithm(ImplicitLocOpBuilder &b, Value x);
+
 /// Formulas by polynomials: a CPU has no instruction for powers, and a call of
 /// libm for each lane costs more than all else.
 class PolynomialMath final : public ArithMath {

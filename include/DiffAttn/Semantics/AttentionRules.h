@@ -67,10 +67,12 @@ struct OperandView {
 /// The operands of attention. What each is per head of: q1, gate and output of
 /// signal heads, q2 and bias of noise heads, k1, k2 and v of their own. Without
 /// a second map q2, k2 and lambda are null. `x` is what comes before norm and
-/// gate, which attention writes and its gradient reads.
+/// gate, which attention writes and its gradient reads. `sinks` and `lses` are
+/// of map 1 and map 2, of attention alone.
 struct AttentionOperands {
   OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, x,
       queryBounds, keyBounds, blockTable;
+  std::array<OperandView, 2> sinks, lses;
   /// What masks read, by number of the operand.
   std::array<OperandView, std::size(kMaskOperands)> masks;
   const OperandView &mask(MaskOperand operand) const {

@@ -40,7 +40,8 @@ struct SpecOperand {
 };
 
 /// Everything that an attention kernel is made from. Lambda uses the strides of
-/// batch, head and position (0 where it does not vary); operands of masks those
+/// batch, head and position (0 where it does not vary), a sink that of head, a
+/// logarithm of sums those of batch, head and position; operands of masks those
 /// that their axes count; norm_weight that of columns. A bias that is broadcast
 /// along an axis has stride 0 there.
 struct AttentionSpec {
@@ -57,6 +58,9 @@ struct AttentionSpec {
   /// The output before norm and gate: attention writes it beside the output,
   /// and its gradient reads it.
   SpecOperand x;
+  /// Sinks and destinations of logarithms of sums, of map 1 and map 2; of
+  /// attention alone.
+  SpecOperand sinks[2], lses[2];
   SpecOperand masks[std::size(kMaskOperands)];
   /// Where keys and values lie in pages of `pageRows`: the table, by batch and
   /// row; then pages are the batches of k1, k2 and v.

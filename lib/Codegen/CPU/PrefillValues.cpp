@@ -7,6 +7,7 @@
 #include "PrefillValues.h"
 
 #include "PackedValues.h"
+#include "RowSums.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -280,13 +281,28 @@ void PrefillValues::multiplyRegistersCarefully(const PrefillItem &item,
 
 void PrefillValues::finishSums(const PrefillItem &item,
                                const PrefillLayout &s) {
-  for (int map : spec.maps())
+  for (int map : spec.maps()) {
     scoring.forEachVector(item, [&](Value lane) {
-      Value sum = b.load(b.vector, s.sums[map], lane);
+      auto loadMaximum = [&] { return b.load(b.vector, s.maxima[map], lane); };
+      const FinishedSums sums =
+          finishRowSums(v, map, item.heads,
+                        {b.load(b.vector, s.sums[map], lane), loadMaximum});
       Value numerator = map ? b.load(b.vector, s.lambda, lane) : b.splat(1.0f);
+      if (sums.factor)
+        numerator = b.mulf(numerator, sums.factor);
       PolynomialMath math = scoring.lanes();
-      b.store(emitPerSum(math, numerator, sum), s.sums[map], lane);
+      b.store(emitPerSum(math, numerator, sums.sum), s.sums[map], lane);
+      if (sums.logarithm)
+        b.store(sums.logarithm, s.newMaxima, lane);
     });
+    ifStoresLogarithms(v, map, item.heads, [&] {
+      b.loop(item.rows, [&](Value row) {
+        storeLogarithm(v, map, item.batch, item.heads,
+                       b.add(item.firstRow, row),
+                       b.load(b.f32, s.newMaxima, row));
+      });
+    });
+  }
 }
 
 void PrefillValues::finishOnline(const PrefillItem &item,

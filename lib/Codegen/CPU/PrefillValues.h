@@ -48,7 +48,8 @@ public:
   /// Sets outputs to 0.
   void clear(const PrefillLayout &s);
   /// Turns sums into weights: 1 / sum of map 1, lambda / sum of map 2; 0 for a
-  /// row that saw no key.
+  /// row that saw no key. Adds sinks to them, and stores their logarithms where
+  /// these are asked for.
   void finishSums(const PrefillItem &item, const PrefillLayout &s);
   /// With two passes: adds a KV block of both maps to the output.
   void combineKvBlock(const PrefillItem &item, const PrefillLayout &s,

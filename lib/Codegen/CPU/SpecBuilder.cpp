@@ -122,7 +122,11 @@ LogicalResult SpecBuilder::build(const AttentionOperands &operands,
       {operands.normWeight, spec.normWeight},
       {operands.gate, spec.gate},
       {operands.x, spec.x},
-      {operands.blockTable, spec.blockTable}};
+      {operands.blockTable, spec.blockTable},
+      {operands.sinks[0], spec.sinks[0]},
+      {operands.sinks[1], spec.sinks[1]},
+      {operands.lses[0], spec.lses[0]},
+      {operands.lses[1], spec.lses[1]}};
   for (auto &[view, operand] : bound)
     if (view && failed(bindOperand(view, operand)))
       return failure();

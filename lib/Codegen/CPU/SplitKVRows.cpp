@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "SplitKVRows.h"
 
+#include "RowSums.h"
+
 #include "DiffAttn/Semantics/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -56,9 +58,18 @@ void SplitKVRows::emitFactors(Value index) {
         b.splat(b.sum(overBlocks(b.zero(), [&](Value first, Value carried) {
           return b.fma(b.load(b.vector, sums, first), factor(first), carried);
         })));
+    const FinishedSums finished =
+        finishRowSums(v, map, heads, {sum, [&] { return maximum; }});
     Value numerator = map ? b.subf(b.zero(), lambdas) : b.splat(1.0f);
+    if (finished.factor)
+      numerator = b.mulf(numerator, finished.factor);
     PolynomialMath math = lanes();
-    Value weight = emitPerSum(math, numerator, sum);
+    Value weight = emitPerSum(math, numerator, finished.sum);
+    ifStoresLogarithms(v, map, heads,
+                       [&, batch = batch, heads = heads, query = query] {
+                         storeLogarithm(v, map, batch, heads, query,
+                                        b.lane(finished.logarithm, 0));
+                       });
     Value factors = getFactors(map, batch, heads.signal, query);
     b.loop(b.index(0), blocks, b.lanes, [&](Value first) {
       b.store(b.mulf(factor(first), weight), factors, first);

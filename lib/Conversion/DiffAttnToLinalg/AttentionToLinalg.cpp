@@ -68,14 +68,15 @@ SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
   ScoreInputs inputs = getScoreInputs(op);
   EpilogueRules epilogue = getEpilogueRules(op);
 
-  SmallVector<SoftmaxMap> maps = {buildSoftmax(
-      sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise}, inputs)};
+  SmallVector<SoftmaxMap> maps = {
+      buildSoftmax(sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise},
+                   inputs, op.getSink())};
   const Axis group(s, perNoise);
   Value p;
   if (hasSecond) {
     maps.push_back(buildSoftmax(
         sb, {op.getQ2(), op.getK2(), noise, perKey2, builder.getIndexAttr(1)},
-        inputs));
+        inputs, op.getSink2()));
     p = subtractMaps(sb, op, maps[0], maps[1], group, signal);
   } else {
     p = normalizeMap(sb, maps[0]);
@@ -113,6 +114,10 @@ SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
   if (op.getX())
     results.push_back(
         buildEpilogue(sb, x, op.getX(), {{}, {}, {}, op.getOLayout()}));
+  if (op.getLse1())
+    results.push_back(buildLogSum(sb, maps[0], op.getLse1()));
+  if (op.getLse2())
+    results.push_back(buildLogSum(sb, maps[1], op.getLse2()));
   sb.freeTemporaries();
   return results;
 }

@@ -307,13 +307,50 @@ Value diffattn::buildRowSum(StructuredBuilder &sb, Value weights, Value init) {
 }
 
 SoftmaxMap diffattn::buildSoftmax(StructuredBuilder &sb, const MapOperands &map,
-                                  const ScoreInputs &inputs) {
+                                  const ScoreInputs &inputs, Value sink) {
   SoftmaxMap result;
   result.scores = buildScores(sb, map, inputs);
   SmallVector<OpFoldResult> sizes = sb.sizes(result.scores);
   ArrayRef<OpFoldResult> row = ArrayRef(sizes).drop_back();
-  Value max = buildRowMax(sb, result.scores, sb.filled(row, -kInf));
-  result.weights = buildExp(sb, result.scores, max, sb.empty(sizes));
-  result.sum = buildRowSum(sb, result.weights, sb.filled(row, 0.0f));
+  result.scoreMax = buildRowMax(sb, result.scores, sb.filled(row, -kInf));
+  result.max = result.scoreMax;
+  auto withSink =
+      [&](Value max,
+          function_ref<Value(ImplicitLocOpBuilder &, Value, Value)> body) {
+        return sb.generic(
+            {{max, {b, h, i}}, {sink, {h}}}, sb.empty(row), {b, h, i},
+            {par, par, par},
+            [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+              return body(ib, args[0], widen(ib, args[1]));
+            });
+      };
+  if (sink)
+    result.max =
+        withSink(result.scoreMax,
+                 [](ImplicitLocOpBuilder &ib, Value max, Value sink) -> Value {
+                   return arith::MaximumFOp::create(ib, max, sink);
+                 });
+  result.weights = buildExp(sb, result.scores, result.max, sb.empty(sizes));
+  Value sum = sink ? withSink(result.max,
+                              [](ImplicitLocOpBuilder &ib, Value max,
+                                 Value sink) -> Value {
+                                BodyMath math(ib);
+                                return emitWeight(math, sink, max);
+                              })
+                   : sb.filled(row, 0.0f);
+  result.sum = buildRowSum(sb, result.weights, sum);
   return result;
+}
+
+Value diffattn::buildLogSum(StructuredBuilder &sb, const SoftmaxMap &map,
+                            Value out) {
+  return sb.generic(
+      {{map.scoreMax, {b, h, i}}, {map.max, {b, h, i}}, {map.sum, {b, h, i}}},
+      out, {b, h, i}, {par, par, par},
+      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        Value logSum = arith::AddFOp::create(ib, args[1],
+                                             math::LogOp::create(ib, args[2]));
+        return arith::SelectOp::create(ib, isHidden(ib, args[0]),
+                                       f32(ib, -kInf), logSum);
+      });
 }

@@ -63,14 +63,20 @@ Value buildExp(StructuredBuilder &sb, Value scores, Value max, Value out);
 Value buildRowSum(StructuredBuilder &sb, Value weights, Value init);
 
 /// One map before it is divided by its sum: scores and weights are f32
-/// [B,heads,Tq,Tk], sums f32 [B,heads,Tq].
+/// [B,heads,Tq,Tk]; of each row, f32 [B,heads,Tq], the maximum of its scores,
+/// the maximum that its weights are relative to, and its sum.
 struct SoftmaxMap {
-  Value scores, weights, sum;
+  Value scores, weights, scoreMax, max, sum;
 };
 
-/// A map in storage of its own.
+/// A map in storage of its own. `sink`, float [heads] or null, is one score
+/// more in each sum, without a weight.
 SoftmaxMap buildSoftmax(StructuredBuilder &sb, const MapOperands &map,
-                        const ScoreInputs &inputs);
+                        const ScoreInputs &inputs, Value sink = {});
+
+/// Overwrites `out`, f32 [B,heads,Tq], by the logarithm of each row's sum of
+/// exponentials; -inf for a row that sees no key.
+Value buildLogSum(StructuredBuilder &sb, const SoftmaxMap &map, Value out);
 
 /// Widens an element of f16 or bf16 to f32.
 Value widen(ImplicitLocOpBuilder &b, Value element);

@@ -14,6 +14,8 @@
 #include "mlir/IR/TypeUtilities.h"
 #include "llvm/Support/MathExtras.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace mlir::diffattn::interpreter;
 namespace diffattn = mlir::diffattn;
@@ -73,7 +75,7 @@ struct MapsAndEnd : Details {
   reference::AttentionArguments attributes;
   diffattn::Layout qLayout, kLayout, vLayout, oLayout;
   int32_t q1, k1, q2, k2, v, lambda;
-  int32_t normWeight = -1, gate = -1;
+  int32_t sink = -1, sink2 = -1, normWeight = -1, gate = -1;
   int32_t cuSeqlensQ = -1, cuSeqlensK = -1, blockTable = -1;
   std::array<int32_t, std::size(diffattn::kMaskOperands)> masks;
   /// What the operands are written in, if results are to be moved at random.
@@ -96,12 +98,14 @@ struct MapsAndEnd : Details {
 };
 
 struct Attention : MapsAndEnd {
+  enum Content { Output, X, Lse1, Lse2 };
   struct Destination {
+    Content content;
     int32_t init, result;
     FloatKind kind;
   };
-  /// Destinations of the output and, if it is asked for, of X.
-  SmallVector<Destination, 2> destinations;
+  /// Destinations of the output and of what else is asked for.
+  SmallVector<Destination, 4> destinations;
 
   /// By how much of their magnitudes, the usual and the flat one, results are
   /// moved.
@@ -165,6 +169,8 @@ bool MapsAndEnd::read(Machine &m, const Inst &inst,
   a.lambda = viewOf(tensor(lambda));
   a.normWeight = viewOf(tensor(normWeight));
   a.gate = viewOf(tensor(gate), oLayout);
+  a.sink = viewOf(tensor(sink));
+  a.sink2 = viewOf(tensor(sink2));
   a.cuSeqlensQ = viewOf(tensor(cuSeqlensQ));
   a.cuSeqlensK = viewOf(tensor(cuSeqlensK));
   a.blockTable = viewOf(tensor(blockTable));
@@ -188,54 +194,105 @@ static void storeDense(Array &array, ArrayRef<Slot> rounded,
   copyStrided(array.begin(), strides, rounded.data(), stridesOf(shape), shape);
 }
 
+/// A destination of a number for each row, and none of a layout.
+static bool isOfRows(Attention::Content content) {
+  return content == Attention::Lse1 || content == Attention::Lse2;
+}
+
+/// The sizes of a destination, with axes as in layout bhtd.
+static SmallVector<int64_t> shapeOf(Attention::Content content,
+                                    const reference::AttentionArguments &a) {
+  SmallVector<int64_t> shape{a.q1.sizes[0],
+                             content == Attention::Lse2 ? a.noiseHeads()
+                                                        : a.q1.sizes[1],
+                             a.q1.sizes[2]};
+  if (!isOfRows(content))
+    shape.push_back(a.v.sizes[3]);
+  return shape;
+}
+
+namespace {
+/// What attention computed for one destination, and both magnitudes of each
+/// number, by which it is moved.
+struct Computed {
+  std::vector<double> numbers, magnitudes, flatMagnitudes;
+};
+} // namespace
+
+static Computed getComputed(Attention::Content content,
+                            const reference::AttentionResult &result) {
+  // An error of the scores, or a relative one of the sum, is one of the
+  // logarithm itself.
+  auto ofRows = [](const std::vector<double> &lse) {
+    std::vector<double> magnitudes;
+    for (double number : lse)
+      magnitudes.push_back(std::isinf(number) ? 0.0 : 1.0 + std::fabs(number));
+    return Computed{lse, magnitudes, std::vector<double>(lse.size(), 0.0)};
+  };
+  switch (content) {
+  case Attention::Output:
+    return {result.output, result.magnitude, result.flatMagnitude};
+  case Attention::X:
+    return {result.x, result.xMagnitude, result.xFlatMagnitude};
+  case Attention::Lse1:
+    return ofRows(result.lse1);
+  case Attention::Lse2:
+    return ofRows(result.lse2);
+  }
+  llvm_unreachable("unknown content");
+}
+
 static bool runAttention(Machine &m, const Inst &inst) {
   const auto &details = inst.as<Attention>();
   reference::AttentionArguments a;
   MaskViews masks;
   if (!details.read(m, inst, a, masks))
     return false;
-  SmallVector<int64_t> shape{a.q1.sizes[0], a.q1.sizes[1], a.q1.sizes[2],
-                             a.v.sizes[3]};
-  SmallVector<int64_t> axes(shape);
-  if (details.oLayout == diffattn::Layout::BTHD)
-    std::swap(axes[1], axes[2]);
+  auto layoutOf = [&](const Attention::Destination &to) {
+    return isOfRows(to.content) ? diffattn::Layout::BHTD : details.oLayout;
+  };
+  auto axesOf = [&](const Attention::Destination &to) {
+    SmallVector<int64_t> axes = shapeOf(to.content, a);
+    if (layoutOf(to) == diffattn::Layout::BTHD)
+      std::swap(axes[1], axes[2]);
+    return axes;
+  };
   for (const Attention::Destination &to : details.destinations)
     if (ArrayRef<int64_t> got = m.tensors[to.init].getShape();
-        got != ArrayRef<int64_t>(axes))
-      return m.fail(inst, "expected outs of shape " + describeShape(axes) +
-                              ", but got " + describeShape(got));
+        got != ArrayRef<int64_t>(axesOf(to)))
+      return m.fail(inst, "expected outs of shape " +
+                              describeShape(axesOf(to)) + ", but got " +
+                              describeShape(got));
   // The scores of each map, and P V.
   const int64_t maps = a.hasSecondMap() ? 2 : 1;
-  const __int128 steps = __int128(shape[0]) * shape[1] * shape[2] * keysOf(a) *
-                         maps * (a.q1.sizes[3] + shape[3]);
+  const __int128 steps = __int128(a.q1.sizes[0]) * a.q1.sizes[1] *
+                         a.q1.sizes[2] * keysOf(a) * maps *
+                         (a.q1.sizes[3] + a.v.sizes[3]);
   if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
                inst.op))
     return false;
-  SmallVector<Array, 2> arrays;
+  SmallVector<Array, 4> arrays;
   for (const Attention::Destination &to : details.destinations)
     if (!arrays.emplace_back(
-            m.create(inst, m.tensors[to.init].getElementType(), axes)))
+            m.create(inst, m.tensors[to.init].getElementType(), axesOf(to))))
       return false;
   reference::AttentionResult result = reference::attention(a);
   if (m.options.onAttention)
     m.options.onAttention(cast<diffattn::AttentionOp>(inst.op), result);
   const auto parts = details.getErrorParts(a, result);
-  using Numbers = ArrayRef<double>;
-  const std::array<Numbers, 3> computed[] = {
-      {result.output, result.magnitude, result.flatMagnitude},
-      {result.x, result.xMagnitude, result.xFlatMagnitude}};
-  for (auto [to, array, numbers] :
-       llvm::zip(details.destinations, arrays, computed)) {
-    SmallVector<Slot> rounded(numbers[0].size());
+  for (auto [to, array] : llvm::zip_equal(details.destinations, arrays)) {
+    const Computed computed = getComputed(to.content, result);
+    SmallVector<Slot> rounded(computed.numbers.size());
     for (auto [slot, value, magnitude, flat] :
-         llvm::zip_equal(rounded, numbers[0], numbers[1], numbers[2])) {
+         llvm::zip_equal(rounded, computed.numbers, computed.magnitudes,
+                         computed.flatMagnitudes)) {
       slot.f = value;
       if (parts.first > 0)
         slot.f += (parts.first * magnitude + parts.second * flat) *
                   m.random.nextSigned();
       slot.f = roundTo(to.kind, slot.f, m.random);
     }
-    storeDense(array, rounded, shape, details.oLayout);
+    storeDense(array, rounded, shapeOf(to.content, a), layoutOf(to));
     m.tensors[to.result] = std::move(array);
   }
   return true;
@@ -251,10 +308,19 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   auto &details = b.addDetails<Attention>(b.emit(runAttention, op));
   details.build(b, op);
   details.attributes.integral = op.getIntegral();
-  for (auto [init, result] : llvm::zip_equal(
-           cast<DestinationStyleOpInterface>(operation).getDpsInits(), results))
-    details.destinations.push_back(
-        {b.scalar(init), result.number, b.kindOf(init.getType())});
+  for (auto [operand, number] : {std::pair(op.getSink(), &details.sink),
+                                 {op.getSink2(), &details.sink2}})
+    if (operand)
+      *number = b.scalar(operand);
+  // In the order of the results.
+  for (auto [content, init] : {std::pair(Attention::Output, op.getInit()),
+                               {Attention::X, op.getX()},
+                               {Attention::Lse1, op.getLse1()},
+                               {Attention::Lse2, op.getLse2()}})
+    if (init)
+      details.destinations.push_back(
+          {content, b.scalar(init), results[details.destinations.size()].number,
+           b.kindOf(init.getType())});
   return true;
 }
 

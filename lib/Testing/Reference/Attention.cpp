@@ -83,6 +83,13 @@ std::string mlir::diffattn::reference::check(const AttentionArguments &a) {
                 (a.bias.sizes[2] == 1 || a.bias.sizes[2] == tq) &&
                 a.bias.sizes[3] == tk,
             "bias of shape [1|B,1|Hn,1|Tq,Tk]", shapeOf(a.bias));
+  if (a.sink)
+    shape("sink", a.sink, {hs});
+  if (a.sink2)
+    shape("sink2", a.sink2, {hn});
+  require(!a.sink2 || a.hasSecondMap(), "two maps with sink2", "one");
+  require((!a.sink && !a.sink2) || !a.integral, "no sinks with integral",
+          "both");
   if (a.normWeight)
     shape("norm_weight", a.normWeight, {dv});
   if (a.gate)
@@ -243,7 +250,8 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
         }
         result.largestBias.push_back(largestBias);
         MapRow map1 =
-            mapRow(a, a.q1, a.k1, b, s, s / perKey1, i, visible, bias);
+            mapRow(a, a.q1, a.k1, b, s, s / perKey1, i, visible, bias, a.sink);
+        result.lse1.push_back(map1.lse);
         // Without a second map, one of zeros.
         MapRow map2;
         map2.weights.assign(tk, 0.0);
@@ -251,7 +259,9 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
         if (a.hasSecondMap()) {
           const int64_t perKey2 = hn / a.k2.sizes[1];
           map2 = mapRow(a, a.q2, a.k2, b, group, group / perKey2, i, visible,
-                        bias);
+                        bias, a.sink2);
+          if (s % perNoise == 0)
+            result.lse2.push_back(map2.lse);
           lambda = lambdaAt(a, b, s, group, i);
         }
         result.scoreMagnitude = std::max(

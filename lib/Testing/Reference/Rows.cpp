@@ -37,12 +37,10 @@ void mlir::diffattn::reference::readRow(const View &view, int64_t b,
   }
 }
 
-MapRow mlir::diffattn::reference::mapRow(const AttentionArguments &a,
-                                         const View &q, const View &k,
-                                         int64_t b, int64_t head,
-                                         int64_t keyHead, int64_t i,
-                                         const std::vector<bool> &visible,
-                                         const std::vector<double> &bias) {
+MapRow mlir::diffattn::reference::mapRow(
+    const AttentionArguments &a, const View &q, const View &k, int64_t b,
+    int64_t head, int64_t keyHead, int64_t i, const std::vector<bool> &visible,
+    const std::vector<double> &bias, const View &sink) {
   int64_t tk = k.sizes[2], d = q.sizes[3];
   MapRow row;
   row.weights.assign(tk, 0.0);
@@ -71,7 +69,14 @@ MapRow mlir::diffattn::reference::mapRow(const AttentionArguments &a,
     if (!std::isnan(max) && !(row.weights[j] <= max))
       max = row.weights[j];
   }
+  const bool hasKeys = max != -kInf;
   double sum = 0.0;
+  if (sink && hasKeys) {
+    const double score = sink.at({head});
+    if (!(score <= max))
+      max = score;
+    sum = score == -kInf ? 0.0 : std::exp(score - max);
+  }
   for (int64_t j = 0; j < tk; ++j) {
     if (!visible[j])
       continue;
@@ -83,6 +88,8 @@ MapRow mlir::diffattn::reference::mapRow(const AttentionArguments &a,
   if (sum != 0.0)
     for (double &weight : row.weights)
       weight /= sum;
+  if (hasKeys)
+    row.lse = max + std::log(sum);
   return row;
 }
 

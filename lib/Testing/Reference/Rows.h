@@ -24,14 +24,17 @@ struct MapRow {
   std::vector<double> weights; ///< the softmax; 0 where the key is not seen
   std::vector<double> scores;  ///< after softcap, before the bias
   double scoreMagnitude = 0.0;
+  /// The logarithm of the sum of exponentials; minus infinity without keys.
+  double lse = -kInf;
 };
 
 /// The row of query `i` of `head` over the keys of `keyHead`; `visible` and
-/// `bias` have an element for each key.
+/// `bias` have an element for each key, and `sink` for each head; it may be
+/// absent.
 MapRow mapRow(const AttentionArguments &arguments, const View &q, const View &k,
               int64_t b, int64_t head, int64_t keyHead, int64_t i,
-              const std::vector<bool> &visible,
-              const std::vector<double> &bias);
+              const std::vector<bool> &visible, const std::vector<double> &bias,
+              const View &sink = {});
 
 /// q1, k1, q2, k2 and v as far as they are there.
 std::vector<const View *> operandsOfMaps(const AttentionArguments &arguments);

@@ -198,6 +198,9 @@ mlir::diffattn::reference::attentionWithTables(const AttentionArguments &a) {
   result.magnitude = result.flatMagnitude = result.output;
   result.x = result.xMagnitude = result.xFlatMagnitude = result.output;
   result.largestBias.assign(batches * hs * tq, 0.0);
+  result.lse1 = result.largestBias;
+  if (a.hasSecondMap())
+    result.lse2.assign(batches * a.noiseHeads() * tq, 0.0);
   DenseRows k1, k2, v;
   for (int64_t n = 0; n < countSequences(a); ++n) {
     const SequenceRows rows =
@@ -215,22 +218,24 @@ mlir::diffattn::reference::attentionWithTables(const AttentionArguments &a) {
     AttentionResult part = attention(one);
     result.scoreMagnitude =
         std::max(result.scoreMagnitude, part.scoreMagnitude);
-    for (int64_t s = 0; s < hs; ++s) {
-      const int64_t to = (batch * hs + s) * tq + rows.first,
-                    from = s * rows.count;
-      auto copy = [&](const std::vector<double> &source,
-                      std::vector<double> &target, int64_t width) {
-        std::copy_n(source.begin() + from * width, rows.count * width,
-                    target.begin() + to * width);
-      };
-      copy(part.output, result.output, dv);
-      copy(part.magnitude, result.magnitude, dv);
-      copy(part.flatMagnitude, result.flatMagnitude, dv);
-      copy(part.x, result.x, dv);
-      copy(part.xMagnitude, result.xMagnitude, dv);
-      copy(part.xFlatMagnitude, result.xFlatMagnitude, dv);
-      copy(part.largestBias, result.largestBias, 1);
-    }
+    auto copy = [&](const std::vector<double> &source,
+                    std::vector<double> &target, int64_t heads, int64_t width) {
+      for (int64_t head = 0; head < heads; ++head)
+        std::copy_n(source.begin() + head * rows.count * width,
+                    rows.count * width,
+                    target.begin() +
+                        ((batch * heads + head) * tq + rows.first) * width);
+    };
+    copy(part.output, result.output, hs, dv);
+    copy(part.magnitude, result.magnitude, hs, dv);
+    copy(part.flatMagnitude, result.flatMagnitude, hs, dv);
+    copy(part.x, result.x, hs, dv);
+    copy(part.xMagnitude, result.xMagnitude, hs, dv);
+    copy(part.xFlatMagnitude, result.xFlatMagnitude, hs, dv);
+    copy(part.largestBias, result.largestBias, hs, 1);
+    copy(part.lse1, result.lse1, hs, 1);
+    if (a.hasSecondMap())
+      copy(part.lse2, result.lse2, a.noiseHeads(), 1);
   }
   return result;
 }

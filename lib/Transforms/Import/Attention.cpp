@@ -19,10 +19,10 @@ using namespace mlir::diffattn::import;
 /// Names that the option `operands` may list, in the order of the op's
 /// definition.
 static constexpr StringRef kOperands[] = {
-    "q1",          "k1",           "q2",           "k2",
-    "v",           "lambda",       "bias",         "norm_weight",
-    "gate",        "kv_len",       "q_offset",     "q_segments",
-    "kv_segments", "cu_seqlens_q", "cu_seqlens_k", "block_table"};
+    "q1",          "k1",         "q2",          "k2",           "v",
+    "lambda",      "bias",       "norm_weight", "gate",         "kv_len",
+    "q_offset",    "q_segments", "kv_segments", "cu_seqlens_q", "cu_seqlens_k",
+    "block_table", "sink",       "sink2"};
 /// Attributes of the op that are there or not.
 static constexpr StringRef kFlags[] = {"is_causal", "integral"};
 /// As many come first if there is no such option.
@@ -231,7 +231,7 @@ FailureOr<Value> mlir::diffattn::import::emitAttention(TensorLoopBuilder &b,
       getElementTypeOrSelf(lengths).isInteger(64))
     emitLengthCheck(b, lengths);
   addOperandSegments(b, state, *operands, ValueRange(emitInit(b, call, q1, v)),
-                     {/*x=*/Value()});
+                     {/*x=*/Value(), /*lse1=*/Value(), /*lse2=*/Value()});
   state.addTypes(call.getResultType());
   Operation *attention = b.create(state);
   // The op's own verifier checks operands and attributes.

@@ -342,6 +342,56 @@ TEST(Property, RowsWithoutKeysAreZero) {
   EXPECT_TRUE(run(none).empty());
 }
 
+/// A sink of each head, for both maps alike, as a key without a value, whose
+/// score is a bias.
+TEST(Property, ASinkIsAKeyWithoutAValue) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 5, 0.3);
+  const View sinks =
+      pool.make({2}, [](int64_t head) { return head ? -0.4 : 0.7; });
+  AttentionArguments b = a;
+  for (View *view : {&b.k1, &b.k2, &b.v}) {
+    const View before = *view;
+    *view = pool.make({1, 2, 6, before.sizes[3]}, [&](int64_t i) {
+      const int64_t width = before.sizes[3], row = i / width % 6;
+      return row < 5 ? before.at({0, i / width / 6, row, i % width}) : 0.0;
+    });
+  }
+  b.bias = pool.make({1, 2, 1, 6}, [&](int64_t i) {
+    return i % 6 == 5 ? sinks.at({i / 6}) : 0.0;
+  });
+  a.isCausal = b.isCausal = false;
+  a.sink = a.sink2 = sinks;
+  ASSERT_EQ(check(a), "");
+  const AttentionResult with = attention(a), as = attention(b);
+  expectNear(with.output, as.output, 1e-14);
+  expectNear(with.lse1, as.lse1, 1e-14);
+  expectNear(with.lse2, as.lse2, 1e-14);
+  EXPECT_EQ(with.lse1.size(), 10u);
+}
+
+TEST(Property, SinksOfMinusInfinityChangeNothing) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 4, 0.3);
+  const AttentionResult before = attention(a);
+  a.sink = a.sink2 = pool.make({2}, [](int64_t) { return -kInf; });
+  const AttentionResult after = attention(a);
+  EXPECT_EQ(before.output, after.output);
+  EXPECT_EQ(before.lse1, after.lse1);
+  EXPECT_EQ(before.lse2, after.lse2);
+}
+
+TEST(Property, SinksLeaveRowsWithoutKeys) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 4, 0.3);
+  a.sink = a.sink2 = pool.make({2}, [](int64_t) { return 0.5; });
+  a.kvLen = pool.integers({0});
+  const AttentionResult result = attention(a);
+  EXPECT_EQ(result.output, std::vector<double>(32, 0.0));
+  EXPECT_EQ(result.lse1, std::vector<double>(8, -kInf));
+  EXPECT_EQ(result.lse2, std::vector<double>(8, -kInf));
+}
+
 TEST(Property, NaNStaysWhereItIsSeen) {
   Pool pool;
   AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);
@@ -466,5 +516,12 @@ TEST(Property, CheckNamesTheFirstFault) {
   b.k1 = b.k1.sliced(1, 0, 2);
   EXPECT_EQ(check(b),
             "expected heads of k1 to divide heads of q1, but got 2 and 3");
+  b = a;
+  b.sink = pool.make({3}, [](int64_t) { return 0.0; });
+  EXPECT_EQ(check(b), "expected sink of shape [2], but got [3]");
+  b = a;
+  b.sink2 = pool.make({2}, [](int64_t) { return 0.0; });
+  b.q2 = b.k2 = b.lambda = View();
+  EXPECT_EQ(check(b), "expected two maps with sink2, but got one");
 }
 } // namespace

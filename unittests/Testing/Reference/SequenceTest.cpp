@@ -66,6 +66,21 @@ TEST(Sequences, EachIsComputedAlone) {
   expectSame(whole, parts);
 }
 
+TEST(Sequences, LogarithmsOfSumsAreOfEach) {
+  Pool pool;
+  AttentionArguments packed = v1(pool, 9, 2, 1, 4, 1), segmented = packed;
+  packed.cuSeqlensQ = packed.cuSeqlensK = pool.integers({0, 4, 4, 5, 9});
+  segmented.qSegments = segmented.kvSegments =
+      table(pool, {7, 7, 7, 7, 2, 5, 5, 5, 5}, 1);
+  packed.sink = segmented.sink =
+      pool.make({2}, [](int64_t head) { return head ? 0.3 : -1.0; });
+  ASSERT_EQ(check(packed), "");
+  const AttentionResult one = attention(packed), other = attention(segmented);
+  expectSame(one.output, other.output);
+  expectSame(one.lse1, other.lse1);
+  expectSame(one.lse2, other.lse2);
+}
+
 /// Pages of two keys, out of order, with NaN in what no key needs.
 TEST(Sequences, PagesAreDenseKeys) {
   Pool pool;

@@ -62,6 +62,7 @@ struct AttentionArguments {
       v; ///< [B,Hs,Tq,d] [B,Hk1,Tk,d] [B,Hn,Tq,d] [B,Hk2,Tk,d] [B,Hv,Tk,dv]
   View lambda;                ///< [], [Hs], [B,Tq,Hs] or [B,Tq,Hn]
   View bias;                  ///< [1|B,1|Hn,1|Tq,Tk], Bool or float
+  View sink, sink2;           ///< [Hs] and [Hn]: a score more in each sum
   View normWeight;            ///< [dv]
   View gate;                  ///< [B,Hs,Tq,dv]
   View kvLen, qOffset;        ///< [B], I64
@@ -107,6 +108,9 @@ struct AttentionResult {
   std::vector<double> flatMagnitude;
   /// The output before norm and gate, and both magnitudes of it.
   std::vector<double> x, xMagnitude, xFlatMagnitude;
+  /// [B,Hs,Tq] and [B,Hn,Tq]: the logarithm of the sum of exponentials of each
+  /// row of map 1 and of map 2, minus infinity without keys.
+  std::vector<double> lse1, lse2;
   /// [B,Hs,Tq]: the largest bias of the keys that the row sees; minus infinity
   /// if it sees none, 0 without a bias.
   std::vector<double> largestBias;
