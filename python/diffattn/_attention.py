@@ -23,7 +23,8 @@ from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
 from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
-from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, X, BackwardPlan, Plan, check_positions
+from .attention_plan import (BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, LSE1, LSE2, Q_OFFSET, X, BackwardPlan, Plan,
+                             check_positions)
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
 from .sequence_tables import check_bounds, check_pages
@@ -55,7 +56,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
               norm_eps: float = 1e-5, norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: ArrayLike = None,
               kv_len: ArrayLike = None, q_offset: ArrayLike = None, segment_ids: tuple[ArrayLike, ArrayLike] | None = None,
               cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None, block_table: ArrayLike = None, integral: bool = False,
-              target: str = "cpu", threads: int | None = None, out: ArrayLike = None, stream: Any = None, x: ArrayLike = None) -> Any:
+              target: str = "cpu", threads: int | None = None, out: ArrayLike = None, stream: Any = None, x: ArrayLike = None,
+              sink: ArrayLike = None, sink2: ArrayLike = None, return_lse: bool = False) -> Any:
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -96,23 +98,30 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     PyTorch's current one for its tensors, the device's default stream for others
     x               with norm or gate, on a CPU: where the output before these is written, as `out`; `attention_backward` takes it, and
                     need not compute it again. Without block_table and integral
+    sink, sink2     [Hs] and [Hn], of q1's type or float32: exp(sink) is one term more in the sum that each row of map 1 is divided by,
+                    exp(sink2) in those of map 2, as of a key with that score and no value. Neither scale nor softcap change them; -inf
+                    changes nothing. Without integral; on a GPU no kernel takes them: slow, with a warning that says so
+    return_lse      gives (result, lse1, lse2): also the natural logarithms of the sums of exponentials of each row of map 1 [B, Hs, Tq]
+                    and of map 2 [B, Hn, Tq], with the sinks in them, as float32, -inf for a row without keys. Without integral; on a
+                    GPU as slow as sinks
 
     With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
     a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table are
     checked before anything is written, so they come from memory of the host.
     """
     maps = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
-    if is_tensor(q1) and _needs_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate):
+    if is_tensor(q1) and _needs_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, sink=sink, sink2=sink2):
         from .torch.gradient import attention_with_gradient
 
         return attention_with_gradient(
             q1, k1, q2, k2, v, lam, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap,
             lam_activation=lam_activation, norm=norm, norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode,
             out_scale=out_scale, gate=gate, kv_len=kv_len, q_offset=q_offset, segment_ids=segment_ids, cu_seqlens_q=cu_seqlens_q,
-            cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, target=target, threads=threads, out=out, stream=stream, x=x)
+            cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, target=target, threads=threads, out=out, stream=stream, x=x,
+            sink=sink, sink2=sink2, return_lse=return_lse)
     return _attend(maps, (scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral), attn_mask,
                    norm_weight, gate, kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream,
-                   x)
+                   x, sink, sink2, return_lse)
 
 
 def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | None = None, is_causal: bool = False,
@@ -121,31 +130,32 @@ def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | 
                     out_scale: float = 1.0, gate: ArrayLike = None, kv_len: ArrayLike = None, q_offset: ArrayLike = None,
                     segment_ids: tuple[ArrayLike, ArrayLike] | None = None, cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None,
                     block_table: ArrayLike = None, target: str = "cpu", threads: int | None = None, out: ArrayLike = None,
-                    stream: Any = None, x: ArrayLike = None) -> Any:
+                    stream: Any = None, x: ArrayLike = None, sink: ArrayLike = None, return_lse: bool = False) -> Any:
     """softmax(scale q k^T) v for each head, as an array [B, H, Tq, dv]: `attention` of a single map.
 
     q [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hv, Tk, dv], of the types that `attention` takes, with any strides. A key head serves H/Hk
     query heads, a value head H/Hv. The other arguments are those of `attention`, with H in the place of its Hs and Hn: attn_mask
-    broadcasts to [B, H, Tq, Tk]. There are no lam, lam_activation and integral. On a GPU no kernel computes one map: slow, with a
-    warning that says so, and refused with cu_seqlens_q.
+    broadcasts to [B, H, Tq, Tk], sink is [H]. There are no lam, lam_activation, sink2 and integral, and return_lse gives (result, lse).
+    On a GPU no kernel computes one map: slow, with a warning that says so, and refused with cu_seqlens_q.
 
     Raises InputError or UsageError before anything is written if arguments do not fit together.
     """
     maps = dict(q=q, k=k, v=v)
-    if is_tensor(q) and _needs_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate):
+    if is_tensor(q) and _needs_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, sink=sink):
         from .torch.gradient import attention_with_gradient
 
         return attention_with_gradient(
             q, k, None, None, v, None, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap, norm=norm,
             norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode, out_scale=out_scale, gate=gate, kv_len=kv_len,
             q_offset=q_offset, segment_ids=segment_ids, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, block_table=block_table,
-            target=target, threads=threads, out=out, stream=stream, x=x)
+            target=target, threads=threads, out=out, stream=stream, x=x, sink=sink, return_lse=return_lse)
     return _attend(maps, (scale, is_causal, window, softcap, None, norm, norm_eps, norm_eps_mode, out_scale), attn_mask, norm_weight, gate,
-                   kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream, x)
+                   kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream, x, sink=sink,
+                   return_lse=return_lse)
 
 
 def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k,
-            block_table, target, threads, out, stream, x=None) -> Any:
+            block_table, target, threads, out, stream, x=None, sink=None, sink2=None, return_lse=False) -> Any:
     """`maps`: q1, k1, q2, k2, v and lam, or q, k and v of one map; `choices`: the arguments of `options_of`."""
     ordinal = ordinal_of(target)
     q_segments, kv_segments = split_segments(segment_ids)
@@ -153,18 +163,20 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     if ordinal is not None or stream is not None:
         native = choose_stream(dict(maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out, q_segments=q_segments,
                                     kv_segments=kv_segments, kv_len=kv_len, q_offset=q_offset, cu_seqlens_q=cu_seqlens_q,
-                                    cu_seqlens_k=cu_seqlens_k, block_table=block_table), stream, ordinal)
+                                    cu_seqlens_k=cu_seqlens_k, block_table=block_table, sink=sink, sink2=sink2), stream, ordinal)
     # Before anything is read or converted.
     count = checks.threads(threads)
     options = options_of(*choices)
+    wants_lse = checks.flag("return_lse", return_lse)
     for name, array in (("out", out), ("x", x)):
         if array is not None and not isinstance(array, (np.ndarray, OnDevice)) and not hasattr(array, "__dlpack__"):
             raise checks.wrong(name, "an array to write into", array)
     if x is not None and ("integral" in options or str(target).partition(":")[0] != "cpu"):
         raise UsageError(f"x: expected none with {'integral' if 'integral' in options else f'target {target}'}, because no kernel of it writes x")
-    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, out, x),
-                   ordinal, native)
+    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink,
+                          sink2, out, x, None, None), ordinal, native)
     q1 = next(iter(maps.values()))
+    lses = _new_logarithms(found, q1, ordinal, native) if wants_lse else ()
     given = kv_len is not None, q_offset is not None, found[1][:2] == found[3][:2]
     plan = _plan(Plan, found, *given, options, target)
     _add_positions(found, plan, kv_len, q_offset)
@@ -179,14 +191,17 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
         _check_result(plan, found, INIT)
     if x is not None:
         _check_result(plan, found, X)
+    result = (out, *lses) if wants_lse else out
     if plan.is_empty:
+        if any(0 not in lse.shape for lse in lses):
+            raise UsageError("return_lse: expected values of a width of at least 1 with it, but got 0")
         _check_target(target)
-        return out
+        return result
     executable = _executable(plan, frames=3)
     if plan.any_on_device:
         executable.check_device([found[slot][2] for slot in plan.slots], "attention")
     executable.call_packed("attention", plan.packed([found[slot][1] for slot in plan.slots]), len(plan.slots), 0, native, count)
-    return out
+    return result
 
 
 def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: ArrayLike | None, k2: ArrayLike | None, v: ArrayLike,
@@ -311,6 +326,21 @@ def _new_result(plan: Plan, q1):
             raise UsageError("out: expected an array on the device for the result, because q1 lies there and is not PyTorch's")
         return new_result(plan.shape)
     return q1.new_empty(plan.shape) if is_tensor(q1) else np.empty(plan.shape, plan.dtype)
+
+
+def _new_logarithms(found, q1, ordinal: int | None, native: int | None) -> tuple:
+    """New arrays for lse1 and, of two maps, lse2, whose facts become those of the call; none where queries have too few axes, which the plan
+    refuses."""
+    made = []
+    for queries, slot in ((NAMES.index("q1"), LSE1), (NAMES.index("q2"), LSE2)):
+        spec = found[queries][0]
+        if spec is None or len(spec[1]) != 4:
+            continue
+        if spec[3] == ON_DEVICE and not is_tensor(q1):
+            raise UsageError("return_lse: expected False, because q1 lies on a device and is not PyTorch's, but got True")
+        made.append(q1.new_empty(spec[1][:3], dtype=sys.modules["torch"].float32) if is_tensor(q1) else np.empty(spec[1][:3], np.float32))
+        found[slot] = facts_for(made[-1], OPERANDS[slot].said, ordinal, native)
+    return tuple(made)
 
 
 @functools.lru_cache(maxsize=None)

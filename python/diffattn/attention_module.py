@@ -12,7 +12,7 @@ import numpy as np
 
 from . import checks
 from .array_facts import ArrayType
-from .attention_operands import KEYS, OPERAND, OPTIONAL, POSITIONS
+from .attention_operands import KEYS, OPERAND, OPTIONAL, POSITIONS, RESULTS
 from .errors import UsageError
 
 _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16",
@@ -168,7 +168,7 @@ def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) ->
     """The function `attention` of arguments with these names and types, of one map without q2, k2 and lambda; `shared`: k1 is k2 too,
     which is not among them."""
     type_of = dict(types)
-    outs = f"outs(%init : {type_of['init']})" + (f" x(%x : {type_of['x']})" if "x" in type_of else "")
+    outs = " ".join([f"outs(%init : {type_of['init']})", *(f"{name}(%{name} : {type_of[name]})" for name in RESULTS[1:] if name in type_of)])
     return _function("attention", types, ("lambda", *_OPTIONAL), outs, attributes, shared)
 
 

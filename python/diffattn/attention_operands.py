@@ -54,16 +54,24 @@ OPERANDS = (
     Operand("cu_seqlens_q", "cu_seqlens_q"),
     Operand("cu_seqlens_k", "cu_seqlens_k"),
     Operand("block_table", "block_table"),
+    Operand("sink", "sink", ("Hs",), (AS_Q1, F32), fixed=(0,)),
+    Operand("sink2", "sink2", ("Hn",), (AS_Q1, F32), fixed=(0,)),
     Operand("init", "out", fixed=(1, -1)),
     Operand("x", "x", fixed=(1, -1)),
+    Operand("lse1", "return_lse: lse1", ("B", "Hs", "Tq"), (F32,), fixed=(1,)),
+    Operand("lse2", "return_lse: lse2", ("B", "Hn", "Tq"), (F32,), fixed=(1,)),
 )
+#: Those that a call writes.
+RESULTS = ("init", "x", "lse1", "lse2")
 OPERAND = {operand.name: operand for operand in OPERANDS}
 NAMES = tuple(OPERAND)
 #: The first ones, without which no call is, and the others, without the results.
-REQUIRED, OPTIONAL = OPERANDS[:6], OPERANDS[6:-2]
+REQUIRED, OPTIONAL = OPERANDS[:6], OPERANDS[6:-len(RESULTS)]
 KEYS = ("k1", "k2", "v")
 #: Those of the second map, and what a call of one map calls its own.
 OF_MAP2, OF_ONE_MAP = ("q2", "k2", "lambda"), {"q1": "q", "k1": "k"}
+#: One score of each head that is in its sums, and has no value.
+SINKS = ("sink", "sink2")
 #: One number for each sequence.
 POSITIONS = ("kv_len", "q_offset")
 #: Where sequences begin, and which pages are theirs.
@@ -72,7 +80,9 @@ TABLES = ("cu_seqlens_q", "cu_seqlens_k", "block_table")
 DIFFERENTIABLE = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate")
 #: Operands and options with which there are no gradients, and why.
 WITHOUT_GRADIENTS = {"block_table": "keys in pages, which many sequences may share, have none",
-                     "integral": "the mean over all queries has none"}
+                     "integral": "the mean over all queries has none",
+                     **dict.fromkeys(SINKS, "sums with a term that is no key have none")}
 #: The arguments of the compiled function of gradients: operands, the gradient of the result, the result before norm and gate, and
 #: destinations, which are as their operands.
-BACKWARD_NAMES = (*NAMES[:-2], "d_out", "x", *(f"d_{name}" for name in DIFFERENTIABLE))
+BACKWARD_NAMES = (*(name for name in NAMES if name not in (*SINKS, *RESULTS)), "d_out", "x",
+                  *(f"d_{name}" for name in DIFFERENTIABLE))

@@ -16,10 +16,10 @@ from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
 from .attention_module import attributes_of, backward_module, memref, module, size_bounds
 from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLOATS, I32, I64, KEYS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS,
-                                 POSITIONS, TABLES, Operand)
+                                 POSITIONS, RESULTS, SINKS, TABLES, Operand)
 from .errors import InputError, UsageError
 
-KV_LEN, Q_OFFSET, INIT, X = (NAMES.index(name) for name in (*POSITIONS, "init", "x"))
+KV_LEN, Q_OFFSET, INIT, X, LSE1, LSE2 = (NAMES.index(name) for name in (*POSITIONS, *RESULTS))
 CU_SEQLENS_Q, CU_SEQLENS_K, BLOCK_TABLE = (NAMES.index(name) for name in TABLES)
 #: The fields of `Array`, and what writes so many of them.
 _ARRAY = "QiiQQ"
@@ -102,7 +102,7 @@ class BackwardPlan(_Packed):
         is_single = specs[NAMES.index("q2")] is None
         given = {name: ArrayType(spec, said_of(name, is_single) if name in NAMES else _operand(name).said)
                  for name, spec in zip(BACKWARD_NAMES, specs) if spec is not None}
-        operands = {name: array for name, array in given.items() if name in NAMES and name != "x"}
+        operands = {name: array for name, array in given.items() if name in NAMES and name not in RESULTS}
         sizes = check_arguments(operands, options, has_lengths)
         shape = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv"))
         _check_array(given["d_out"], "d_out", (operands["q1"].dtype, F32), shape)
@@ -283,6 +283,9 @@ def _check_others(given, sizes, options) -> None:
         if operand.axes is not None:
             _check_type(given, operand.name, [dtype if one is AS_Q1 else one for one in operand.dtypes],
                         tuple(sizes[axis] for axis in operand.axes))
+    for name in (*SINKS, *RESULTS[2:]):
+        if name in given and "integral" in options:
+            raise UsageError(f"integral: expected no {OPERAND[name].said.partition(':')[0]} with it, because no kernel computes both")
     if "integral" in options and "q_segments" in given:
         raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     if "q_segments" in given and given["q_segments"].dtype != given["kv_segments"].dtype:

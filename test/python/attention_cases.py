@@ -86,9 +86,10 @@ def draw_signature(rng, **fixed):
         sig["weight"] = pick(None, "f32", sig["dtype"])
     sig["result"] = pick(None, None, "f32")
     sig["segments"] = pick(None, None, np.int64, np.int32)
+    sig.update(sink=None, sink2=None, lse=False)
     sig.update(fixed)
     if sig["maps"] == 1:  # signal heads are their own noise heads
-        sig.update(noise=sig["signal"], lam="number", sigmoid=False, shared=False)
+        sig.update(noise=sig["signal"], lam="number", sigmoid=False, shared=False, sink2=None)
     return sig
 
 
@@ -97,7 +98,7 @@ def plain_signature(**changed):
     sig = dict(dtype="bf16", causal=False, window=None, softcap=None, mask=None, kv_len=False, q_offset=False, lam="number",
                sigmoid=False, norm=None, eps=1e-5, eps_mode="inside", weight=None, out_scale=1.0, gate=False, layout="bhtd", step=1,
                signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64), result=None,
-               segments=None, maps=2)
+               segments=None, maps=2, sink=None, sink2=None, lse=False)
     unknown = set(changed) - set(sig)
     assert not unknown, unknown
     return {**sig, **changed}
@@ -143,6 +144,10 @@ class Call:
             self.options["q_offset"] = draw_offsets(rng, b, tk)
         if sig["segments"]:
             self.options["segment_ids"] = draw_segments(rng, b, tq, tk, sig["segments"])
+        for name, heads in (("sink", sig["signal"]), ("sink2", sig["noise"])):
+            if sig[name]:  # near the scores, far above all of them, and none
+                sinks = rng.normal(0, 2, heads) + rng.choice([0, 0, 0, 40, -np.inf], heads)
+                self.options[name] = sinks.astype(TYPES[sig[name]])
 
     def _make(self, heads, length, width, dtype=None):
         """An array [B, H, T, w] as a view: [B, H, T, w], [B, T, H, w], or every second head of [B, T, 2H, w]."""
@@ -162,13 +167,14 @@ class Call:
         return self.q1, self.k1, self.q2, self.k2, self.v, self.lam if self.sig["maps"] == 2 else None
 
     def run(self, target):
+        """What the call gives: the result, or with sig["lse"] a tuple that begins with it."""
         out = None
         if self.sig["result"]:
             out = self._make(self.sig["signal"], self.queries, self.sig["widths"][1], self.sig["result"])
         if self.sig["maps"] == 1:
             options = {name: value for name, value in self.options.items() if name != "lam_activation"}
-            return diffattn.plain_attention(self.q1, self.k1, self.v, **options, target=target, out=out)
-        return diffattn.attention(*self.operands, **self.options, target=target, out=out)
+            return diffattn.plain_attention(self.q1, self.k1, self.v, **options, target=target, out=out, return_lse=self.sig["lse"])
+        return diffattn.attention(*self.operands, **self.options, target=target, out=out, return_lse=self.sig["lse"])
 
     def reference(self):
         options = dict(self.options)
@@ -179,7 +185,7 @@ class Call:
         for name in ("scale", "softcap", "out_scale", "norm_eps"):
             if options[name] is not None:
                 options[name] = float(np.float32(options[name]))
-        return reference(*self.operands, **options)
+        return reference(*self.operands, **options, return_lse=self.sig["lse"])
 
     def describe(self):
         shapes = {name: (array.shape, tuple(s // array.itemsize for s in array.strides))
@@ -189,10 +195,20 @@ class Call:
     def allowed(self, expected, magnitude):
         return BOUNDS[self.sig["dtype"]] * (magnitude + np.abs(expected)) + HALF_STEP[self.sig["dtype"]] + 1e-30
 
+    def _check_logarithms(self, target, found, expected):
+        """Scores and sums are f32, whose exponentials polynomials make: those of bf16's products have a degree less."""
+        assert len(found) == len(expected)
+        bound = 5e-4 if self.sig["dtype"] == "bf16" else 2e-5
+        for name, got, log in zip(("lse1", "lse2"), found, expected):
+            assert got.dtype == np.float32 and got.shape == log.shape
+            np.testing.assert_allclose(got, log, rtol=bound, atol=bound, err_msg=f"{name} of {target}; {self.describe()}")
+
     def check(self, target):
         """Runs the call and compares with f64; returns what came out."""
-        got = self.run(target)
-        expected, magnitude = self.reference()
+        got, (expected, magnitude, *logs) = self.run(target), self.reference()
+        if self.sig["lse"]:
+            got, *found = got
+            self._check_logarithms(target, found, logs)
         wide, allowed = got.astype(np.float64), self.allowed(expected, magnitude)
         assert got.dtype == TYPES[self.sig["result"] or self.sig["dtype"]] and got.shape == expected.shape
         wrong = ~(np.abs(wide - expected) <= allowed)

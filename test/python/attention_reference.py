@@ -29,28 +29,36 @@ def visible_keys(tq, tk, causal, window, kv_len, q_offset):
     return seen
 
 
-def softmax_map(q, k, scale, softcap, bias, seen):
+def softmax_map(q, k, scale, softcap, bias, seen, sink=None):
+    """The map, and the logarithms of the sums that its rows are divided by: -inf where there is no score."""
     scores = q @ k.T * scale
     if softcap:
         scores = softcap * np.tanh(scores / softcap)
     scores = np.where(seen, scores + bias, -np.inf)
     top = scores.max(1, keepdims=True, initial=-np.inf)
-    e = np.where(seen, np.exp(scores - np.where(np.isneginf(top), 0, top)), 0)
-    total = e.sum(1, keepdims=True)
-    return np.where(total == 0, 0, e / np.where(total == 0, 1, total))
+    is_empty = np.isneginf(top)
+    if sink is not None:
+        top = np.maximum(top, sink)
+    top = np.where(is_empty, 0, top)
+    e = np.where(seen, np.exp(scores - top), 0)
+    total = e.sum(1, keepdims=True) + (0 if sink is None else np.where(is_empty, 0, np.exp(np.where(is_empty, 0, sink) - top)))
+    logs = np.where(is_empty, -np.inf, top + np.log(np.where(is_empty, 1, total)))
+    return np.where(total == 0, 0, e / np.where(total == 0, 1, total)), logs[:, 0]
 
 
 def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, softcap=None, bias=None,
               kv_len=None, q_offset=None, lam_sigmoid=False, norm=None, norm_weight=None, norm_eps=1e-5,
-              norm_eps_mode="inside", out_scale=1.0, gate=None, q_segments=None, kv_segments=None, integral=False):
+              norm_eps_mode="inside", out_scale=1.0, gate=None, q_segments=None, kv_segments=None, integral=False, sink=None, sink2=None,
+              return_lse=False):
     """The result, and M = sum of (A1 + |lambda| A2) * |v|, by which errors are judged, both [B, Hs, Tq, dv]. Of one map q2, k2 and lam
-    are None, and A2 is 0.
+    are None, and A2 is 0. With return_lse also the logarithms of the sums of map 1 [B, Hs, Tq] and, of two maps, of map 2 [B, Hn, Tq].
 
     With a norm, M is carried through it: it grows where the two maps cancel."""
-    q1, k1, q2, k2, v, lam, weight, gate = map(_wide, (q1, k1, q2, k2, v, lam, norm_weight, gate))
+    q1, k1, q2, k2, v, lam, weight, gate, sink, sink2 = map(_wide, (q1, k1, q2, k2, v, lam, norm_weight, gate, sink, sink2))
     batch, hs, tq, _ = q1.shape
     hn, tk, dv = hs if q2 is None else q2.shape[1], k1.shape[2], v.shape[3]
     out, bound = np.zeros((batch, hs, tq, dv)), np.zeros((batch, hs, tq, dv))
+    logs = [np.zeros((batch, heads, tq)) for heads in ((hs,) if q2 is None else (hs, hn))]
     for b in range(batch):
         seen = visible_keys(tq, tk, is_causal, window, None if kv_len is None else int(kv_len[b]),
                             None if q_offset is None else int(q_offset[b]))
@@ -67,11 +75,13 @@ def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, so
                     one = one.astype(np.float64)
                     head_seen = seen & ~np.isneginf(one)
                     add = np.where(np.isneginf(one), 0, one)
-            a1 = softmax_map(q1[b, s], k1[b, s // (hs // k1.shape[1])], scale, softcap, add, head_seen)
+            a1, logs[0][b, s] = softmax_map(q1[b, s], k1[b, s // (hs // k1.shape[1])], scale, softcap, add, head_seen,
+                                            None if sink is None else sink[s])
             if q2 is None:
                 a2 = np.zeros_like(a1)
             else:
-                a2 = softmax_map(q2[b, g], k2[b, g // (hn // k2.shape[1])], scale, softcap, add, head_seen)
+                a2, logs[1][b, g] = softmax_map(q2[b, g], k2[b, g // (hn // k2.shape[1])], scale, softcap, add, head_seen,
+                                                None if sink2 is None else sink2[g])
             if lam is None:
                 row_lam = np.zeros((tq, 1))
             elif lam.ndim == 0:
@@ -97,4 +107,4 @@ def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, so
             if gate is not None:
                 factor = factor * _sigmoid(gate[b, s])
             out[b, s], bound[b, s] = x * factor, m * np.abs(factor)
-    return out, bound
+    return (out, bound, *logs) if return_lse else (out, bound)

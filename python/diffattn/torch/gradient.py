@@ -193,7 +193,8 @@ def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, x=None, q_s
     exact = {name: result if result.dtype == q1.dtype and name != "lam" else torch.empty_like(result, dtype=torch.float32)
              for name, result in results.items()}
     segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
-    options.pop("block_table", None)
+    for name in WITHOUT_GRADIENTS:
+        options.pop(name, None)
     attention_backward(d_out, *operands.values(), exact, segment_ids=segment_ids, x=x, target=target or "cpu",
                        threads=threads, **options)
     return [result if result is exact[name] else result.copy_(exact[name]) for name, result in results.items()]
@@ -214,9 +215,11 @@ def wanted_of(output_mask: Sequence[bool], given: dict[str, Any]) -> dict[str, t
     return wanted
 
 
-def attention_with_gradient(*operands, out=None, stream=None, x=None, threads=None, segment_ids=None, window=None, target="cpu", **options) -> torch.Tensor:
+def attention_with_gradient(*operands, out=None, stream=None, x=None, return_lse=False, threads=None, segment_ids=None, window=None,
+                            target="cpu", **options) -> torch.Tensor:
     """`diffattn.attention`, or, where q2, k2 and lam are None, `plain_attention`, where an argument requires a gradient."""
-    for name, value in (("out", out), ("stream", stream), ("x", x)):
+    checks.flag("return_lse", return_lse)
+    for name, value in (("out", out), ("stream", stream), ("x", x), ("return_lse", return_lse or None)):
         if value is not None:
             raise UsageError(f"{name}: expected none in a call that needs gradients; call under torch.no_grad()")
     q_segments, kv_segments = split_segments(segment_ids)
@@ -241,7 +244,7 @@ def compute_attention(q1, k1, q2, k2, v, lam, *, saves: bool, q_segments=None, k
 
 
 #: Options that `plain_attention` does not have, and what they are without a second map.
-_OF_TWO_MAPS = {"lam_activation": None, "integral": False}
+_OF_TWO_MAPS = {"lam_activation": None, "integral": False, "sink2": None}
 
 
 def has_second_map(q2, k2, lam, **options) -> bool:
@@ -251,8 +254,8 @@ def has_second_map(q2, k2, lam, **options) -> bool:
     if len(absent) in (1, 2):
         raise UsageError(f"{absent[0]}: expected q2, k2 and lam, or none of them, but got {', '.join(n for n in given if n not in absent)} alone")
     for name, default in _OF_TWO_MAPS.items():
-        if absent and options.get(name, default) != default:
-            raise UsageError(f"{name}: expected {default} without q2, k2 and lam, but got {options[name]!r}")
+        if absent and options.get(name, default) is not default:
+            raise UsageError(f"{name}: expected {default} without q2, k2 and lam, but got {checks.shown(options[name])}")
     return not absent
 
 
