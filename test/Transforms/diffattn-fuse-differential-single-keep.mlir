@@ -228,3 +228,43 @@ func.func @hybrid(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
   %r = linalg.batch_matmul ins(%a3, %o : !s, !v) outs(%zv : !v) -> !v
   return %r : !v
 }
+
+// The score beside the keys is one of each query: no sink.
+
+// CHECK-LABEL: func.func @sink_of_each_query(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @sink_of_each_query(%q: !q, %k: !kt, %v: !v, %column: tensor<6x20x1xf32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %s = linalg.batch_matmul ins(%q, %k : !q, !kt) outs(%zs : !s) -> !s
+  %all = tensor.concat dim(2) %s, %column : (!s, tensor<6x20x1xf32>) -> tensor<6x20x21xf32>
+  %ea = tensor.empty() : tensor<6x20x21xf32>
+  %a = linalg.softmax dimension(2) ins(%all : tensor<6x20x21xf32>) outs(%ea : tensor<6x20x21xf32>) -> tensor<6x20x21xf32>
+  %w = tensor.extract_slice %a[0, 0, 0] [6, 20, 20] [1, 1, 1] : tensor<6x20x21xf32> to !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="a softmax is over more keys than have values", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%w, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// The last key has no value, but it is one.
+
+// CHECK-LABEL: func.func @key_without_a_value(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @key_without_a_value(%q: !q, %k: !kt, %v: tensor<6x19x32xf32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %s = linalg.batch_matmul ins(%q, %k : !q, !kt) outs(%zs : !s) -> !s
+  %a = linalg.softmax dimension(2) ins(%s : !s) outs(%es : !s) -> !s
+  %w = tensor.extract_slice %a[0, 0, 0] [6, 20, 19] [1, 1, 1] : !s to tensor<6x20x19xf32>
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="a softmax is over more keys than have values", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%w, %v : tensor<6x20x19xf32>, tensor<6x19x32xf32>) outs(%zv : !v) -> !v
+  return %o : !v
+}

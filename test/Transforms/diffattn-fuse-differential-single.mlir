@@ -290,3 +290,30 @@ func.func @gated(%q: !q, %kt: !kt, %v: !v, %g: !v) -> !v {
   %r = arith.mulf %w, %half : !v
   return %r : !v
 }
+
+// A score of each head beside those of the keys, whose weight is dropped: a sink.
+
+// CHECK-LABEL: func.func @sink(
+// CHECK-SAME:    %[[SINK:[^:]+]]: tensor<6xf32>)
+// CHECK-NOT:     linalg.softmax
+// CHECK:         diffattn.attention ins(
+// CHECK-SAME:      sink(%[[SINK]] : tensor<6xf32>) outs(
+// CHECK-NOT:     tensor.concat
+func.func @sink(%q: !q, %k: !kt, %v: !v, %sink: tensor<6xf32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %s = linalg.batch_matmul ins(%q, %k : !q, !kt) outs(%zs : !s) -> !s
+  %eb = tensor.empty() : tensor<6x20xf32>
+  %rows = linalg.broadcast ins(%sink : tensor<6xf32>) outs(%eb : tensor<6x20xf32>) dimensions = [1]
+  %column = tensor.expand_shape %rows [[0], [1, 2]] output_shape [6, 20, 1] : tensor<6x20xf32> into tensor<6x20x1xf32>
+  %all = tensor.concat dim(2) %s, %column : (!s, tensor<6x20x1xf32>) -> tensor<6x20x21xf32>
+  %ea = tensor.empty() : tensor<6x20x21xf32>
+  %a = linalg.softmax dimension(2) ins(%all : tensor<6x20x21xf32>) outs(%ea : tensor<6x20x21xf32>) -> tensor<6x20x21xf32>
+  %w = tensor.extract_slice %a[0, 0, 0] [6, 20, 20] [1, 1, 1] : tensor<6x20x21xf32> to !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  // expected-remark @below {{[Passed] Raised | Category:diffattn-fuse | Remark="one map became a diffattn.attention"}}
+  %o = linalg.batch_matmul ins(%w, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}

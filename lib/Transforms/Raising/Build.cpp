@@ -177,6 +177,13 @@ Value build(ExprGraph &graph, const Differential &found,
     validKeys =
         b.tensors.tensor(mask.validKeys, {r.batch}, builder.getI64Type());
 
+  Value sink;
+  if (found.sink) {
+    Type type = found.sink->type == b.type ? b.type : b.f32();
+    sink = b.tensors.tensor(graph.make(Kind::Cast, type, {found.sink}),
+                            {r.head}, type);
+  }
+
   Value querySegments, keySegments;
   if (mask.segments) {
     Type ids = mask.segments->query->type;
@@ -208,6 +215,8 @@ Value build(ExprGraph &graph, const Differential &found,
                                   found.first.scale, causal);
   if (bias)
     attention.getBiasMutable().assign(bias);
+  if (sink)
+    attention.getSinkMutable().assign(sink);
   if (weight)
     attention.getNormWeightMutable().assign(weight);
   if (gate)

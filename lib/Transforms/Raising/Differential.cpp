@@ -150,7 +150,8 @@ static void mergeTerms(ExprGraph &graph, Terms &terms) {
         b(y.factors.begin(), y.factors.end()), common;
     takeCommon(graph, a, b, common);
     return a.empty() && b.empty() && x.map && y.map && x.value && y.value &&
-           graph.equal(x.map, y.map) && graph.equal(x.value, y.value);
+           graph.equal(x.map, y.map) && graph.equal(x.value, y.value) &&
+           haveSameSink(graph, x, y);
   };
   for (unsigned i = 0; i < terms.size(); ++i)
     for (unsigned k = i + 1; k < terms.size();)
@@ -198,6 +199,8 @@ void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn) {
     fn(expr);
   for (Expr &expr : found.commonFactors)
     fn(expr);
+  if (found.sink)
+    fn(found.sink);
   fn(found.value);
 }
 
@@ -344,8 +347,12 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
     found.value = a->value;
     found.outScale = a->coefficient;
     found.commonFactors.assign(a->factors.begin(), a->factors.end());
+    found.sink = a->sink;
     if (found.outScale == 0)
       return std::nullopt;
+  } else if (a->sink || b->sink) {
+    reason = kMoreKeys.str();
+    return std::nullopt;
   } else {
     found.value = commonValue(graph, *a, *b, key, reason);
     if (!found.value || !findFactors(graph, found, a, b, reason))

@@ -29,6 +29,8 @@ struct Differential {
   Scores first;
   std::optional<Scores> second;
   Mask mask;
+  /// A score more in the sums of `first`, of each head; null: none.
+  Expr sink = nullptr;
   Expr value = nullptr;
   /// Lambda as a number times factors.
   double lambda = 1;

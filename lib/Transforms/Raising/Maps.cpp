@@ -246,7 +246,8 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
     for (auto [x, y] : llvm::zip(*lhs, *rhs)) {
       bool same = x.coefficient == y.coefficient && x.map && y.map && x.value &&
                   y.value && x.factors.size() == y.factors.size() &&
-                  x.value->type == y.value->type && graph.equal(x.map, y.map);
+                  x.value->type == y.value->type && graph.equal(x.map, y.map) &&
+                  haveSameSink(graph, x, y);
       if (!same)
         return fail();
       for (auto [f, g] : llvm::zip(x.factors, y.factors))
@@ -331,6 +332,25 @@ llvm::SetVector<Value> Maps::mapsBehind(Value root, bool &combined) const {
   return found;
 }
 
+bool haveSameSink(ExprGraph &graph, const Term &a, const Term &b) {
+  return a.sink && b.sink ? graph.equal(a.sink, b.sink) : a.sink == b.sink;
+}
+
+/// Makes a map over one key more than `loop` runs along, the last one, one over
+/// these with a sink, which is the score of that key.
+bool Maps::takeSink(Term &term, AtomId loop) {
+  const IndexPoly keys = graph.space.extent(loop);
+  const AtomId bound = term.map->bound[0];
+  if (graph.space.extent(bound) != keys + IndexPoly(1))
+    return false;
+  Expr scores = term.map->operands[0];
+  IndexPoly key = graph.space.loop(keys);
+  term.sink = graph.substitute(scores, {{bound, keys}});
+  term.map = graph.softmax(graph.substitute(scores, {{bound, key}}),
+                           *key.asAtom(), term.map->index);
+  return true;
+}
+
 std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
   if (reduce->combiner() != Combiner::Sum || reduce->bound.size() != 1)
     return fail();
@@ -355,8 +375,9 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
         reason = "a softmax does not run along the axis that is summed";
       return fail();
     }
-    if (graph.space.extent(term.map->bound[0]) != graph.space.extent(loop)) {
-      reason = "a softmax is over more keys than have values";
+    if (graph.space.extent(term.map->bound[0]) != graph.space.extent(loop) &&
+        !takeSink(term, loop)) {
+      reason = kMoreKeys;
       return fail();
     }
     SmallVector<Expr, 2> outside;
@@ -519,6 +540,7 @@ std::optional<Terms> Maps::linearizeNode(Expr expr) {
           term.value = y.value;
           term.sources = y.sources;
           term.roundedTo = y.roundedTo;
+          term.sink = y.sink;
         }
         product.push_back(term);
       }

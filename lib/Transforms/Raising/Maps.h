@@ -16,6 +16,10 @@
 
 namespace mlir::diffattn::raise {
 
+/// The reason where a map has keys without values, and is none with a sink.
+constexpr llvm::StringLiteral kMoreKeys =
+    "a softmax is over more keys than have values";
+
 /// coefficient * factors * map * value; `value` is null before the product
 /// with the values, after it `map` and `value` are taken at the shared key.
 struct Term {
@@ -28,6 +32,8 @@ struct Term {
   /// The 16-bit types that the map, or its product with the value, is rounded
   /// to on the way to the sum.
   llvm::SmallSetVector<Type, 2> roundedTo = {};
+  /// A score more in the sums of the map, which no value has; null: none.
+  Expr sink = nullptr;
 };
 using Terms = SmallVector<Term, 4>;
 
@@ -103,6 +109,7 @@ private:
   bool runsAlongKeys(Expr expr, AtomId loop);
   std::optional<Terms> linearizeSelect(Expr select);
   std::optional<Terms> linearizeProduct(Expr reduce);
+  bool takeSink(Term &term, AtomId loop);
   std::optional<Terms> linearizeFewFold(Expr reduce);
   bool isEmptyRowGuard(Expr condition, Expr map);
 
@@ -115,6 +122,9 @@ private:
   /// The loop of the product that `linearize` is inside of.
   std::optional<AtomId> summed;
 };
+
+/// Whether two terms have the same sink, or none.
+bool haveSameSink(ExprGraph &graph, const Term &a, const Term &b);
 
 /// The product of two factors, in f32 where their types differ.
 Expr multiply(ExprGraph &graph, Expr a, Expr b);

@@ -185,6 +185,11 @@ bool RoleSolver::solve() {
       reason = "the width of a head is not known";
       return false;
     }
+  // Of one batch the only loop of a sink is that of heads.
+  if (found.sink && in(found.sink, found.roles.batch) &&
+      graph.space.extent(found.roles.head) == IndexPoly(1) &&
+      graph.space.extent(found.roles.batch).constant())
+    std::swap(found.roles.batch, found.roles.head);
   // Operands may depend on their own loops only.
   auto only = [&](Expr expr, std::initializer_list<AtomId> allowed) {
     for (AtomId loop :
@@ -201,6 +206,11 @@ bool RoleSolver::solve() {
                 only(scores->key, {r.batch, r.head, r.key, r.width});
   if (!separate) {
     reason = "queries, keys and values do not separate";
+    return false;
+  }
+  // Nor is the score of a key a sink.
+  if (found.sink && !only(found.sink, {r.head})) {
+    reason = kMoreKeys.str();
     return false;
   }
   for (Expr factor : found.lambdaFactors)

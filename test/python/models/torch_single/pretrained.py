@@ -72,6 +72,27 @@ def llama(attention):
     return Last(LlamaModel(LlamaConfig(**TEXT, num_key_value_heads=2, attn_implementation=attention, use_cache=False)), "input_ids")
 
 
+class GptOss(nn.Module):
+    """The attention of one layer, causal, with sinks; its experts choose rows by their contents."""
+
+    def __init__(self):
+        super().__init__()
+        from transformers import GptOssConfig
+        from transformers.models.gpt_oss.modeling_gpt_oss import GptOssAttention, GptOssRotaryEmbedding
+
+        config = GptOssConfig(hidden_size=32, head_dim=8, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=2,
+                              max_position_embeddings=64, vocab_size=96, attn_implementation="eager",
+                              rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+        self.rotary, self.attention = GptOssRotaryEmbedding(config), GptOssAttention(config, layer_idx=1)
+        nn.init.normal_(self.attention.sinks)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        mask = torch.zeros(1, 1, len(places), len(places), dtype=x.dtype)
+        mask = mask.masked_fill(places[None, :] > places[:, None], torch.finfo(x.dtype).min)
+        return self.attention(x, self.rotary(x, places[None]), mask)[0]
+
+
 def token_ids(batch, length):
     return (torch.randint(0, 95, (batch, length)),)
 
