@@ -57,10 +57,6 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
   if (failed(verifyDestinationForm(
           cast<DestinationStyleOpInterface>(op.getOperation()))))
     return failure();
-  // online_attention_c25
-  if (op.getScheduleAttr() && !op.hasSecondMap())
-    return rules.error() << "expected two maps with a schedule, whose kernel "
-                            "computes no single one, but got one";
   NamedOperand q1{"q1", op.getQ1()}, v{"v", op.getV()};
   MapInputs inputs{q1,
                    {"k1", op.getK1()},

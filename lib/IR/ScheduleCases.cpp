@@ -74,6 +74,14 @@ static LogicalResult verifyNotBehind(Operation *op,
          << "expected no schedule behind one for every call, but got " << entry;
 }
 
+/// Whether no warp has all maps.
+static bool sharesOutMaps(ScheduleAttrInterface schedule) {
+  if (auto forward = dyn_cast<GpuForwardAttr>(schedule))
+    return forward.getPlacement() != GpuPlacement::Both;
+  auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule);
+  return wgmma && wgmma.getPlacement() != GpuPlacement::Both;
+}
+
 // attention_c24
 LogicalResult diffattn::verifySchedules(AttentionOp op) {
   SmallVector<ScheduleTarget> taken;
@@ -96,9 +104,9 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
                 "kernel computes, but got "
              << entry;
     // attention_c40
-    if (!op.hasSecondMap() && schedule.getTarget() == ScheduleTarget::GPU)
-      return op.emitOpError() << "expected two maps with a schedule of GPUs, "
-                                 "none of whose kernels computes one, but got "
+    if (!op.hasSecondMap() && sharesOutMaps(schedule))
+      return op.emitOpError() << "expected two maps with a schedule that "
+                                 "shares them out to warps, but got one with "
                               << entry;
     // attention_c45
     if (StringRef given = op.getSumOperand();

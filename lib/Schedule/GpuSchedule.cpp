@@ -10,6 +10,7 @@
 
 #include <array>
 #include <limits>
+#include <vector>
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -35,8 +36,30 @@ static const GpuScheduleRow kTable[] = {
     {192, 128, kPair, 8, 1, 32, 2, false, {160, 162, 182, 170, 238, 179, 253}},
 };
 
+// Those of one map. Of these there is room for more where copies by element
+// leave a register.
+static const GpuScheduleRow kOneMapTable[] = {
+    {32, 32, kBoth, 4, 2, 64, 2, true, {167, 168, 244, 254, 207, 168, 255}},
+    {64, 64, kBoth, 4, 2, 64, 2, true, {232, 251, 255, 0, 255, 255, 0}},
+    {64, 64, kBoth, 4, 2, 32, 2, true, {190, 191, 228, 246, 229, 195, 255}},
+    {128, 128, kBoth, 4, 2, 32, 2, false, {246, 246, 255, 255, 255, 255, 0}},
+    {128, 128, kBoth, 4, 1, 64, 2, false, {164, 164, 168, 168, 197, 168, 168}},
+    {192, 128, kBoth, 4, 2, 32, 2, false, {245, 245, 255, 255, 255, 255, 0}},
+    {192, 128, kBoth, 4, 1, 32, 2, false, {128, 128, 161, 168, 168, 168, 168}},
+    {256, 256, kBoth, 4, 1, 32, 2, false, {239, 239, 241, 243, 255, 255, 255}},
+};
+
 ArrayRef<GpuScheduleRow> mlir::diffattn::getGpuScheduleTable() {
-  return kTable;
+  static const std::vector<GpuScheduleRow> all = [] {
+    std::vector<GpuScheduleRow> rows(std::begin(kTable), std::end(kTable));
+    for (GpuScheduleRow row : kOneMapTable) {
+      row.maps = 1;
+      row.hasRoom = row.registers.elements < GpuTarget::kRegistersPerThread;
+      rows.push_back(row);
+    }
+    return rows;
+  }();
+  return all;
 }
 
 static constexpr GpuSplitRow kSplitTable[] = {
@@ -53,7 +76,8 @@ ArrayRef<GpuSplitRow> mlir::diffattn::getGpuSplitTable() { return kSplitTable; }
 /// Those of 2 and 1 have room for it, and twice as many stages.
 static int64_t getMaxDecodeWarps(const GpuAttentionShape &shape,
                                  const GpuTarget &target) {
-  return target.hasWgmma && shape.valueDim > 192 && (shape.bias || shape.mask)
+  return target.hasWgmma && shape.maps == 2 && shape.valueDim > 192 &&
+                 (shape.bias || shape.mask)
              ? 2
              : 4;
 }
@@ -118,24 +142,27 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
     return std::numeric_limits<double>::infinity();
   double d = row.headDim, dv = row.valueDim, keys = row.keys,
          tiles = row.rowTiles;
-  double tensor = (d + dv) / 4 * target.mmaCycles;
+  const bool isOne = shape.maps == 1;
+  // Of what is counted for two maps, the part that these are.
+  const double part = isOne ? 0.5 : 1.0;
+  double tensor = (d + dv) / 4 * target.mmaCycles * part;
   // What the block copies of each 16 keys, for all of its rows.
-  double copied = 16 * 2 * ((shape.sharedKeys ? d : 2 * d) + dv) /
+  double copied = 16 * 2 * ((shape.sharedKeys || isOne ? d : 2 * d) + dv) /
                   (static_cast<double>(row.getTiles().getRows()) / 16);
   // Shared memory gives 128 bytes a cycle: K of both maps (once where one warp
   // has both and they are one), V once (twice where the maps are apart), what a
   // pair exchanges, Q again for every tile, and what copies write.
-  const bool isReadOnce = shape.sharedKeys && row.placement == kBoth;
+  const bool isReadOnce = isOne || (shape.sharedKeys && row.placement == kBoth);
   double shared = (isReadOnce ? d / 4 : d / 2) / tiles +
                   (row.placement == kApart ? dv / 2 : dv / 4) / tiles +
                   copied / 128;
   if (row.placement == kPair)
     shared += 16 + 256 / keys;
   if (!row.qInRegisters)
-    shared += 8 * d / keys;
+    shared += 8 * d / keys * part;
   // A softcap takes an exponential and a reciprocal of each score.
-  double exponentials = (shape.softcap ? 96 : 32) + 128 / keys;
-  double floats = 56 * target.fp32Cycles;
+  double exponentials = ((shape.softcap ? 96 : 32) + 128 / keys) * part;
+  double floats = 56 * target.fp32Cycles * part;
   double l2 = copied / target.l2Bytes;
   double longest = std::max({tensor, shared, exponentials, floats, l2});
   // What is not the longest is hidden only as far as other warps of a scheduler
@@ -165,7 +192,7 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
   }
   if (shape.elementType.isF32())
     return GpuPlainAttr::get(context, /*warps=*/4);
-  // Few rows: their maps fill one tile of 16 rows, and only splitting keys
+  // Few rows: their maps are in one tile of 16 rows, and only splitting keys
   // fills the GPU.
   if (shape.knowsHeads && !ShapedType::isDynamic(shape.queries) &&
       shape.queries * shape.group <= kGpuDecodeRows) {
@@ -173,6 +200,7 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
     GpuTiles tiles;
     tiles.qInRegisters = narrow && shape.headDim <= 192;
     tiles.splitKeys = kSplitTable[std::size(kSplitTable) - 1].splitKeys;
+    tiles.maps = shape.maps;
     for (tiles.warps = getMaxDecodeWarps(shape, target);; tiles.warps /= 2) {
       tiles.keys = GpuSplitKVAttr::kKeysOfWarp * tiles.warps;
       if (tiles.warps == 1)
@@ -192,8 +220,9 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
   }
   const GpuScheduleRow *best = nullptr;
   double bestCycles = std::numeric_limits<double>::infinity();
-  for (const GpuScheduleRow &row : kTable) {
-    if (row.headDim != shape.headDim || row.valueDim != shape.valueDim)
+  for (const GpuScheduleRow &row : getGpuScheduleTable()) {
+    if (row.headDim != shape.headDim || row.valueDim != shape.valueDim ||
+        row.maps != shape.maps)
       continue;
     double cycles = estimateGpuCycles(row, target, shape);
     if (cycles < bestCycles) {
@@ -203,13 +232,14 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
   }
   if (best)
     return best->getSchedule(context);
-  // The general schedule: both maps in a warp while the sums fit in registers,
+  // The general schedule: all maps in a warp while the sums fit in registers,
   // else a pair of warps; few keys where the widths are large.
   int64_t d = llvm::alignTo(shape.headDim, 32),
           dv = llvm::alignTo(shape.valueDim, 32);
   GpuScheduleRow general{
-      shape.headDim, shape.valueDim, kPair, 8, 1, 16, 2, false, {}};
-  if (dv <= 64) {
+      shape.headDim,    shape.valueDim, kPair, 8, 1, 16, 2, false, {},
+      /*hasRoom=*/true, shape.maps};
+  if (dv <= 64 || shape.maps == 1) {
     general.placement = kBoth;
     general.warps = 4;
   }
@@ -246,10 +276,11 @@ std::optional<GpuSplitKVAttr> mlir::diffattn::selectGpuBulkCopies(
     auto bulk = GpuSplitKVAttr::get(
         split.getContext(), split.getWarps(), stages, split.getQInRegisters(),
         /*bulk_copies=*/true, split.getKvSplitSize());
-    const int64_t bytes = GpuSharedLayout(GpuTiles::of(bulk), shape.headDim,
-                                          shape.valueDim, shape.sharedKeys)
-                              .total;
-    if (kGpuBulkBlocksPerSM * (bytes + GpuTarget::kReservedSharedBytes) <=
+    const int64_t bytes =
+        GpuSharedLayout(GpuTiles::of(bulk, shape.maps), shape.headDim,
+                        shape.valueDim, shape.sharedKeys)
+            .total;
+    if (kGpuDecodeBlocksPerSM * (bytes + GpuTarget::kReservedSharedBytes) <=
             target.sharedBytesPerSM ||
         (stages == 2 && bytes <= target.sharedBytesPerBlock))
       return bulk;

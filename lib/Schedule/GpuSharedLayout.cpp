@@ -17,16 +17,16 @@ static constexpr int64_t kElement = 2, kLanes = 32, kFragment = 16;
 /// Tiles begin where all banks do.
 static constexpr int64_t kTileAlignment = 128;
 
-GpuTiles GpuTiles::of(ScheduleAttrInterface schedule) {
+GpuTiles GpuTiles::of(ScheduleAttrInterface schedule, int64_t maps) {
   return llvm::TypeSwitch<Attribute, GpuTiles>(schedule)
-      .Case([](GpuForwardAttr forward) {
+      .Case([&](GpuForwardAttr forward) {
         return GpuTiles{forward.getPlacement(), forward.getWarps(),
                         forward.getRowTiles(),  forward.getKvBlockSize(),
                         forward.getStages(),    forward.getQInRegisters(),
                         /*splitKeys=*/0,
-                        /*bulk=*/false};
+                        /*bulk=*/false,         maps};
       })
-      .Case([](GpuSplitKVAttr split) {
+      .Case([&](GpuSplitKVAttr split) {
         return GpuTiles{GpuPlacement::Both,
                         split.getWarps(),
                         /*rowTiles=*/1,
@@ -34,7 +34,8 @@ GpuTiles GpuTiles::of(ScheduleAttrInterface schedule) {
                         split.getStages(),
                         split.getQInRegisters(),
                         split.getKvSplitSize(),
-                        split.getBulkCopies()};
+                        split.getBulkCopies(),
+                        maps};
       });
 }
 
@@ -52,8 +53,8 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
                 dv = llvm::alignTo(valueDim, kGpuWidthMultiple);
   headPitch = kElement * d;
   valuePitch = kElement * dv;
-  // With split keys one fragment of rows holds both maps.
-  const int64_t rows = split ? kFragment : tiles.getRows();
+  // With split keys one fragment of rows holds all maps.
+  const int64_t rows = tiles.getRows() * (split ? tiles.maps : 1);
   queryBytes = rows * headPitch;
   keyPitch = headPitch;
   int64_t tileKeyBytes = headPitch, tileValueBytes = valuePitch;
@@ -66,13 +67,13 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
     tileValueBytes = valuePanels * kGpuPanelPitch;
   }
   keyBytes = tiles.keys * tileKeyBytes;
-  valueOffset = (sharedKeys ? 1 : 2) * keyBytes;
+  valueOffset = (sharedKeys ? 1 : tiles.maps) * keyBytes;
   stageBytes = valueOffset + tiles.keys * tileValueBytes;
 
   // Queries that go to registers pass through the last stage of the pipeline,
   // while the first tiles come to the others.
   const bool stay = !tiles.qInRegisters || split;
-  queries.bytes = (split ? 1 : 2) * queryBytes;
+  queries.bytes = (split ? 1 : tiles.maps) * queryBytes;
   queries.phases = stay ? Load | Loop : Load;
   pipeline.offset = stay ? queries.bytes : 0;
   ahead.bytes = stay ? 0 : (tiles.stages - 1) * stageBytes;
@@ -107,8 +108,9 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
     combine.phases = Finish;
   }
   if (split) {
+    stateRows = rows;
     statePitch = dv + 8;
-    stateWarpBytes = 4 * kFragment * (statePitch + 2);
+    stateWarpBytes = 4 * stateRows * (statePitch + 2);
     states.offset = pipeline.offset;
     states.bytes = tiles.warps * stateWarpBytes;
     states.phases = Finish;
@@ -117,16 +119,16 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
     total = std::max(total, region.end());
 }
 
-GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim) {
-  constexpr int64_t bothMaps = 2 * sizeof(float);
+GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim, int64_t maps) {
+  const auto ofMaps = static_cast<int64_t>(maps * sizeof(float));
   GpuSharedLayout layout;
-  layout.mergeMaxima = layout.mergeWeights + kMergeWarps * kLanes * bothMaps;
-  layout.mergeSums = layout.mergeMaxima + kMergeWarps * bothMaps;
-  layout.mergeColumns = layout.mergeSums + kMergeWarps * bothMaps;
+  layout.mergeMaxima = layout.mergeWeights + kMergeWarps * kLanes * ofMaps;
+  layout.mergeSums = layout.mergeMaxima + kMergeWarps * ofMaps;
+  layout.mergeColumns = layout.mergeSums + kMergeWarps * ofMaps;
   layout.merge.bytes =
       layout.mergeColumns +
       kMergeWarps * static_cast<int64_t>(llvm::alignTo(valueDim, kLanes)) *
-          bothMaps;
+          ofMaps;
   layout.merge.phases = Loop | Finish;
   layout.total = layout.merge.end();
   return layout;

@@ -12,7 +12,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
-                                 int64_t valueDim, bool sharedKeys) {
+                                 int64_t valueDim, bool sharedKeys,
+                                 int64_t maps) {
   const int64_t rows = schedule.getRows(), keys = schedule.getKvBlockSize();
   headPanels = llvm::divideCeil(headDim, kGpuPanelWidth);
   valuePanels = llvm::divideCeil(valueDim, kGpuPanelWidth);
@@ -20,11 +21,11 @@ GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
   keyPanelBytes = keys * kGpuPanelPitch;
   queryBytes = headPanels * queryPanelBytes;
   keyBytes = headPanels * keyPanelBytes;
-  valueOffset = (sharedKeys ? 1 : 2) * keyBytes;
+  valueOffset = (sharedKeys ? 1 : maps) * keyBytes;
   stageBytes = llvm::alignTo(valueOffset + valuePanels * keyPanelBytes,
                              kSwizzleAlignment);
 
-  queries.bytes = 2 * queryBytes;
+  queries.bytes = maps * queryBytes;
   queries.phases = Load | Loop;
   const bool isPersistent = schedule.getPersistentBlocks() != 0;
   const bool isApart = schedule.getPlacement() == GpuPlacement::Apart;
@@ -56,7 +57,7 @@ GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
     combine.bytes = combineBytes;
     combine.phases = Finish;
   }
-  // A warpgroup with both maps has the queries to itself; those of other
+  // A warpgroup with all maps has the queries to itself; those of other
   // widths may leave no room.
   const int64_t resultBytes = valuePanels * queryPanelBytes;
   if (schedule.getPlacement() == GpuPlacement::Both &&

@@ -17,6 +17,12 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
 // Blocks that take tiles by a counter: one for each multiprocessor.
 static constexpr int64_t kAll = GpuTarget::kHopperMultiprocessors;
 
+/// A row of one map, of which each warpgroup has 64 rows of its own.
+static constexpr GpuWgmmaRow ofOne(GpuWgmmaRow row) {
+  row.maps = 1;
+  return row;
+}
+
 // A thread has 240 registers, of persistent blocks and of clusters 232. `both`
 // holds the sums of both maps, 2 dv / 2, and their scores, 2 keys / 2; `apart`
 // half of these for the same widths. What is beside the rows was measured on an
@@ -52,6 +58,11 @@ static constexpr GpuWgmmaRow kTable[] = {
     // 1.18, 1.17 of what is chosen for its widths.
     {64, 128, false, kBoth, 48, 8, /*cluster=*/1, /*overlap=*/true, 0,
      /*sharesEvenTiles=*/true, /*byName=*/true},
+    // Not measured on a GPU.
+    ofOne({64, 64, false, kBoth, 128, 5}),
+    ofOne({128, 128, false, kBoth, 128, 3}),
+    ofOne({192, 128, false, kBoth, 128, 2}),
+    ofOne({256, 256, false, kBoth, 80, 2}),
 };
 
 ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }
@@ -70,8 +81,10 @@ static SmallVector<std::string> getReasons(const GpuAttentionShape &shape,
     reasons.push_back("expected chip sm_90a, which has wgmma, but got " +
                       target.chip);
   if (shape.elementType.isF32())
-    reasons.push_back("expected q1, k1, q2, k2 and v of f16 or bf16, but got "
-                      "f32");
+    reasons.push_back(
+        "expected " +
+        std::string(shape.maps == 1 ? "q1, k1" : "q1, k1, q2, k2") +
+        " and v of f16 or bf16, but got f32");
   if (shape.headDim % 8 || shape.valueDim % 8)
     reasons.push_back("expected widths that are multiples of 8, but got " +
                       getWidths(shape));
@@ -93,14 +106,16 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
                                const GpuTarget &target, std::string &reason) {
   SmallVector<std::string> reasons = getReasons(shape, target);
   auto holds = [&](const GpuWgmmaRow &row) {
-    return !row.byName && shape.headDim <= row.headDim &&
-           shape.valueDim <= row.valueDim &&
+    return !row.byName && row.maps == shape.maps &&
+           shape.headDim <= row.headDim && shape.valueDim <= row.valueDim &&
            (shape.sharedKeys || !row.sharedKeys);
   };
   if (llvm::none_of(kTable, holds))
-    reasons.push_back("expected widths of at most 128 and 256, or 192 and 128, "
-                      "but got " +
-                      getWidths(shape));
+    reasons.push_back("expected widths of at most " +
+                      std::string(shape.maps == 1 ? "256 and 256"
+                                                  : "128 and 256, or 192 and "
+                                                    "128") +
+                      ", but got " + getWidths(shape));
   if (!reasons.empty()) {
     reason = llvm::join(reasons, "; ");
     return {};

@@ -41,6 +41,7 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   shape.elementType = q.getElementType();
   shape.headDim = op.getHeadDim();
   shape.valueDim = op.getValueDim();
+  shape.maps = op.hasSecondMap() ? 2 : 1;
   // How many queries each sequence has is not known.
   if (!op.isPacked())
     shape.queries = q.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
@@ -89,8 +90,6 @@ mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
     if (StringRef given = attention.getSumOperand(); !given.empty())
       return "no kernel of GPUs has " + given.str();
   }
-  if (!op.hasSecondMap())
-    return "no kernel of GPUs computes one map";
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)
@@ -220,6 +219,7 @@ struct SelectGpuSchedulePass final
   /// What runs, and the shared memory that a block of it takes: the most of all
   /// kernels.
   static void sayChoice(AttentionOp op, ArrayAttr schedules) {
+    const int64_t maps = op.hasSecondMap() ? 2 : 1;
     int64_t bytes = 0;
     bool isKernel = false;
     for (Attribute entry : schedules) {
@@ -230,14 +230,14 @@ struct SelectGpuSchedulePass final
       if (isa<GpuForwardAttr, GpuSplitKVAttr>(schedule))
         bytes = std::max(
             bytes,
-            GpuSharedLayout(GpuTiles::of(cast<ScheduleAttrInterface>(schedule)),
-                            op.getHeadDim(), op.getValueDim(),
-                            op.getK1() == op.getK2())
+            GpuSharedLayout(
+                GpuTiles::of(cast<ScheduleAttrInterface>(schedule), maps),
+                op.getHeadDim(), op.getValueDim(), op.getK1() == op.getK2())
                 .total);
       if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
         bytes = std::max(bytes, GpuSharedLayout(wgmma, op.getHeadDim(),
                                                 op.getValueDim(),
-                                                op.getK1() == op.getK2())
+                                                op.getK1() == op.getK2(), maps)
                                     .total);
     }
     if (isKernel)

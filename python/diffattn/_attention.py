@@ -136,7 +136,6 @@ def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | 
     q [B, H, Tq, d], k [B, Hk, Tk, d], v [B, Hv, Tk, dv], of the types that `attention` takes, with any strides. A key head serves H/Hk
     query heads, a value head H/Hv. The other arguments are those of `attention`, with H in the place of its Hs and Hn: attn_mask
     broadcasts to [B, H, Tq, Tk], sink is [H]. There are no lam, lam_activation, sink2 and integral, and return_lse gives (result, lse).
-    On a GPU no kernel computes one map: slow, with a warning that says so, and refused with cu_seqlens_q.
 
     Raises InputError or UsageError before anything is written if arguments do not fit together.
     """

@@ -175,9 +175,18 @@ func.func @attention_c39_shape(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init:
 // -----
 
 func.func @attention_c40(%q: tensor<1x2x8x16xf32>) {
-  // expected-error @below {{'diffattn.attention' op expected two maps with a schedule of GPUs, none of whose kernels computes one, but got #diffattn.gpu_plain<warps = 4>}}
+  // expected-error @below {{'diffattn.attention' op expected two maps with a schedule that shares them out to warps, but got one with #diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 16>}}
   %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
-         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, schedules = [#diffattn.gpu_plain<warps = 4>]} -> tensor<1x2x8x16xf32>
+         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, schedules = [#diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 16>]} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c40_wgmma(%q: tensor<1x2x8x16xbf16>) {
+  // expected-error @below {{'diffattn.attention' op expected two maps with a schedule that shares them out to warps, but got one with #diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<placement = apart, kv_block_size = 64, stages = 6>>}}
+  %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>, tensor<1x2x8x16xbf16>)
+         outs(%q : tensor<1x2x8x16xbf16>) {scale = 1.0 : f32, schedules = [#diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<placement = apart, kv_block_size = 64, stages = 6>>]} -> tensor<1x2x8x16xbf16>
   return
 }
 

@@ -2,17 +2,6 @@
 
 // Constraints of docs/spec.md on states of one map, each under its label.
 
-func.func @online_attention_c25(%q: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xf32>) {
-  // expected-error @below {{'diffattn.online_attention' op expected two maps with a schedule, whose kernel computes no single one, but got one}}
-  %s:3 = diffattn.online_attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
-         outs(%m, %m, %q : tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>)
-         {scale = 1.0 : f32, schedule = #diffattn.gpu_split_kv<warps = 4, stages = 3, q_in_registers = true, kv_split_size = 512>}
-         -> tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>
-  return
-}
-
-// -----
-
 func.func @online_attention_c26(%q: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xf32>) {
   // expected-error @below {{'diffattn.online_attention' op expected 6 states, three of each map, but got 3}}
   %s:3 = diffattn.online_attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,

@@ -210,11 +210,19 @@ func.func @sums(%q: !f, %l: memref<f32>, %s: memref<8xf32>, %m: memref<?x8x?xf32
   return
 }
 
-// No kernel is of one map.
-// CHECK-LABEL: func.func @one_map
-// CHECK-NOT: schedules
-// NEW: Reason="no kernel of GPUs computes one map", Summary="attention has no GPU kernel"
-func.func @one_map(%q: !f, %o: !f) {
+// One map has rows of its own: two tiles of rows a warp, or one where more registers are needed.
+// CHECK-LABEL: func.func @one_map(
+// CHECK: schedules = [#diffattn.when<max_queries = 8, min_keys = 16385 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 2048>>,
+// CHECK-SAME: #diffattn.gpu_forward<placement = both, warps = 4, row_tiles = 2, kv_block_size = 64, q_in_registers = true>]
+!s = memref<?x8x?x64xbf16>
+func.func @one_map(%q: !s, %o: !s) {
+  diffattn.attention ins(%q, %q, %q : !s, !s, !s) outs(%o : !s) {scale = 0.125 : f32}
+  return
+}
+
+// CHECK-LABEL: func.func @one_map_f32(
+// CHECK: schedules = [#diffattn.gpu_plain<warps = 4>]
+func.func @one_map_f32(%q: !f, %o: !f) {
   diffattn.attention ins(%q, %q, %q : !f, !f, !f) outs(%o : !f) {scale = 0.125 : f32}
   return
 }

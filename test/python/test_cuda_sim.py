@@ -7,6 +7,7 @@ from attention_cases import BF16, Call, draw_signature, plain_signature
 from diffattn import attention_module, runtime
 
 SM_80, SM_86, SM_89, SM_90 = "cuda-sim:sm_80", "cuda-sim:sm_86", "cuda-sim:sm_89", "cuda-sim:sm_90"
+ONE_MAP = dict(maps=1, widths=(64, 64), signal=4, noise=4, key1=2, value=2)
 V1 = dict(widths=(64, 128), norm="rms", weight="bf16", out_scale=0.8)
 
 #: What the op can say, one thing at a time: changes of the least signature, chip, and sizes (batch, queries, keys).
@@ -57,6 +58,15 @@ CASES = {
     "stride-2": (dict(step=2, causal=True, layout="bthd"), SM_80, [(2, 17, 33)]),
     "stride-2-f16-gate": (dict(step=2, dtype="f16", gate=True, widths=(24, 40)), SM_86, [(1, 9, 33)]),
     "f32": (dict(dtype="f32", causal=True, norm="rms", weight="f32"), SM_80, [(1, 33, 65), (1, 1, 33)]),
+    "one-map": (dict(ONE_MAP, causal=True), SM_80, [(1, 130, 130), (2, 1, 130), (1, 40, 9)]),
+    "one-map-lengths": (dict(ONE_MAP, kv_len=True, q_offset=True, window=(30, 2), gate=True), SM_86, [(2, 33, 65), (3, 2, 300)]),
+    "one-map-bias": (dict(ONE_MAP, mask="f32", signal=4, noise=4), SM_80, [(2, 20, 50), (1, 3, 70)]),
+    "one-map-boolean": (dict(ONE_MAP, mask="bool", softcap=2.0, dtype="f16"), SM_89, [(2, 20, 50), (1, 1, 70)]),
+    "one-map-segments": (dict(ONE_MAP, segments=np.int64, causal=True), SM_90, [(2, 70, 97), (2, 2, 300)]),
+    "one-map-widest": (dict(maps=1, widths=(256, 256), softcap=30.0, norm="rms"), SM_80, [(1, 17, 70), (1, 1, 130)]),
+    "one-map-192": (dict(maps=1, widths=(192, 128), causal=True), SM_90, [(1, 70, 40)]),
+    "one-map-any-stride": (dict(maps=1, widths=(20, 33), step=2, layout="bthd"), SM_80, [(2, 33, 70), (1, 2, 70)]),
+    "one-map-f32": (dict(ONE_MAP, dtype="f32", mask="f32", softcap=5.0, kv_len=True), SM_80, [(2, 9, 40)]),
     "f32-all": (dict(dtype="f32", mask="f32", softcap=5.0, gate=True, kv_len=True, q_offset=True, window=(20, 2), lam="noise",
                      sigmoid=True, signal=4, norm="rms", step=2), SM_86, [(2, 9, 40)]),
 }
@@ -107,6 +117,15 @@ def test_random_configurations(number):
     target = [SM_80, SM_86, SM_90, SM_89][number % 4]
     for _ in range(2):
         Call(rng, sig).check(target)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("number", range(12))
+def test_random_configurations_of_one_map(number):
+    rng = np.random.default_rng(700 + number)
+    sig = draw_signature(rng, maps=1)
+    for _ in range(2):
+        Call(rng, sig).check([SM_80, SM_86, SM_90, SM_89, "cuda-sim:sm_90a"][number % 5])
 
 
 def test_a_thousand_configurations(full):

@@ -10,7 +10,6 @@ import pytest
 import diffattn
 from attention_cases import Call, draw_signature, memref, module_of
 from diffattn import attention_module
-from diffattn.errors import DiffAttnError
 from diffattn.runtime import Executable, InputError, UsageError
 from interpreter import Interpreter
 from kernel_library import runnable_isas
@@ -137,16 +136,23 @@ def test_sequences_and_pages(isa):
         np.testing.assert_allclose(paged, diffattn.plain_attention(queries, k, v, is_causal=True, target=target), rtol=0, atol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore:linalg.generic gets one thread")
-def test_a_gpu_computes_it_without_a_kernel_and_says_so():
+def test_gpus_have_kernels_for_it():
     q, k, v = draw("f32", queries=5, keys=9, width=8)
-    with pytest.warns(RuntimeWarning, match="no kernel of GPUs computes one map") as caught:
-        got = diffattn.plain_attention(q, k, v, is_causal=True, target="cuda-sim:sm_80")
-    assert all(one.filename == __file__ for one in caught)
+    got = diffattn.plain_attention(q, k, v, is_causal=True, target="cuda-sim:sm_80")
     np.testing.assert_allclose(got, diffattn.plain_attention(q, k, v, is_causal=True), rtol=0, atol=1e-5)
-    starts = np.array([0, 5], np.int32)
-    with pytest.raises(DiffAttnError, match="no kernel of GPUs computes one map"):
-        diffattn.plain_attention(q, k[:, :, :5], v[:, :, :5], cu_seqlens_q=starts, cu_seqlens_k=starts, target="cuda-sim:sm_80")
+    starts = np.array([0, 2, 5], np.int32)
+    sequences = dict(cu_seqlens_q=starts, cu_seqlens_k=starts, is_causal=True)
+    got = diffattn.plain_attention(q, k[:, :, :5], v[:, :, :5], **sequences, target="cuda-sim:sm_80")
+    np.testing.assert_allclose(got, diffattn.plain_attention(q, k[:, :, :5], v[:, :, :5], **sequences), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:linalg.generic gets one thread")
+def test_a_gpu_without_a_kernel_says_so():
+    q, k, v = draw("f32", queries=5, keys=9, width=8)
+    with pytest.warns(RuntimeWarning, match="expected a softcap of at most 64 for f32, but got 65") as caught:
+        got = diffattn.plain_attention(q, k, v, softcap=65.0, target="cuda-sim:sm_80")
+    assert all(one.filename == __file__ for one in caught)
+    np.testing.assert_allclose(got, diffattn.plain_attention(q, k, v, softcap=65.0), rtol=0, atol=1e-5)
 
 
 X = np.zeros((1, 4, 8, 16), np.float32)

@@ -323,11 +323,14 @@ Signature draw(std::mt19937 &random) {
   return s;
 }
 
-TEST(GpuRandom, AgainstReference) {
-  std::mt19937 random(11);
-  for (int number = 0; number < 24; ++number) {
+/// `count` configurations from `seed` on, each as `change` leaves it.
+void expectRightAtRandom(unsigned seed, int count,
+                         const std::function<void(Signature &)> &change) {
+  std::mt19937 random(seed);
+  for (int number = 0; number < count; ++number) {
     SCOPED_TRACE("configuration " + std::to_string(number));
     Signature s = draw(random);
+    change(s);
     auto shape = [&] {
       static const int64_t kQueries[] = {1, 2, 7, 15, 16, 17, 33};
       static const int64_t kKeys[] = {1, 2, 15, 16, 31, 64, 65, 130};
@@ -336,6 +339,18 @@ TEST(GpuRandom, AgainstReference) {
     };
     expectRight(s, {shape(), shape()});
   }
+}
+
+TEST(GpuRandom, AgainstReference) {
+  expectRightAtRandom(11, 24, [](Signature &) {});
+}
+
+TEST(GpuRandom, OneMapAgainstReference) {
+  expectRightAtRandom(12, 16, [](Signature &s) {
+    s.maps = 1;
+    s.noise = s.signal;
+    s.sharedKeys = s.sigmoid = false;
+  });
 }
 
 } // namespace

@@ -79,6 +79,21 @@ TEST(GpuBulkDecode, LengthsGroupsAndSeveralQueries) {
   expectRight(s, {{3, 2, 530}, {4, 2, 70}});
 }
 
+TEST(GpuBulkDecode, OneMap) {
+  for (auto [d, dv] : {std::pair<int64_t, int64_t>{64, 64}, {40, 200}}) {
+    Signature s = decodeOnHopper(d, dv);
+    s.maps = 1;
+    s.signal = s.noise = 4;
+    s.key1 = s.value = 2;
+    s.queries = 2;
+    s.causal = s.kvLen = s.nanBehind = true;
+    s.bias = d == 40 ? "bf16" : "";
+    expectRight(s, {{2, 2, 300}, {1, 2, 1}});
+    EXPECT_THAT(CompiledCase(s).run({1, 2, 40}, 1).kernels,
+                ::testing::HasSubstr("_bulk_onemap"));
+  }
+}
+
 TEST(GpuBulkDecode, OneKeyBiasAndSoftcap) {
   Signature s = decodeOnHopper(128, 128);
   s.sharedKeys = s.gate = s.kvLen = s.nanBehind = true;

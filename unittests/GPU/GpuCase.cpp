@@ -87,10 +87,13 @@ std::string CompiledCase::text() const {
   std::string arguments = "%q1: " + q1 + ", %k1: " + k1 + ", %q2: " + q2 +
                           ", %k2: " + k2 + ", %v: " + v + ", %o: " + o +
                           ", %l: " + lambda;
-  std::string op = "diffattn.attention ins(%q1, %k1, %q2, " +
-                   std::string(s.sharedKeys ? "%k1" : "%k2") + ", %v : " + q1 +
-                   ", " + k1 + ", " + q2 + ", " + k2 + ", " + v +
-                   ") lambda(%l : " + lambda + ")";
+  std::string op = "diffattn.attention ins(%q1, %k1, %v : " + q1 + ", " + k1 +
+                   ", " + v + ")";
+  if (s.maps == 2)
+    op = "diffattn.attention ins(%q1, %k1, %q2, " +
+         std::string(s.sharedKeys ? "%k1" : "%k2") + ", %v : " + q1 + ", " +
+         k1 + ", " + q2 + ", " + k2 + ", " + v + ") lambda(%l : " + lambda +
+         ")";
   auto optional = [&](const std::string &name, const std::string &type) {
     arguments += ", %" + name + ": " + type;
     op += " " + name + "(%" + name + " : " + type + ")";
@@ -150,6 +153,8 @@ std::string CompiledCase::text() const {
 }
 
 CompiledCase::CompiledCase(const Signature &given) : signature(given) {
+  require(given.maps == 2 || given.noise == given.signal,
+          "expected signal heads that are their own noise heads with one map");
   DialectRegistry registry;
   registry.insert<DiffAttnDialect, arith::ArithDialect, func::FuncDialect,
                   gpu::GPUDialect, LLVM::LLVMDialect, memref::MemRefDialect,
@@ -362,16 +367,20 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
   reference::AttentionArguments arguments;
   arguments.q1 = q1.view;
   arguments.k1 = k1.view;
-  arguments.q2 = q2.view;
-  arguments.k2 = s.sharedKeys ? k1.view : k2.view;
+  if (s.maps == 2) {
+    arguments.q2 = q2.view;
+    arguments.k2 = s.sharedKeys ? k1.view : k2.view;
+  }
   arguments.v = v.view;
   std::vector<int64_t> lambdaSizes;
   if (s.lambda == 1)
     lambdaSizes = {s.signal};
   if (s.lambda > 1)
     lambdaSizes = {shape.batch, queries, s.lambda == 2 ? s.signal : s.noise};
-  arguments.lambda =
-      make(lambdaSizes, "f32", 1, 0, [&] { return 0.5 + 0.4 * gauss(); }).view;
+  Operand &lambda =
+      make(lambdaSizes, "f32", 1, 0, [&] { return 0.5 + 0.4 * gauss(); });
+  if (s.maps == 2)
+    arguments.lambda = lambda.view;
   if (!s.bias.empty()) {
     std::vector<int64_t> sizes{shape.biasBatch ? shape.batch : 1,
                                shape.biasHeads ? s.noise : 1,

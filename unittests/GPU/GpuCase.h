@@ -35,6 +35,8 @@ struct Signature {
   /// Of the result; empty: `type`.
   std::string result;
   int64_t d = 64, dv = 128;
+  /// 1: without q2, k2 and lambda, and `noise` is `signal`.
+  int64_t maps = 2;
   int64_t signal = 1, noise = 1, key1 = 1, key2 = 1, value = 1;
   /// Static number of queries; 0 if dynamic.
   int64_t queries = 0;
@@ -81,14 +83,16 @@ inline Signature onHopper(int64_t d, int64_t dv) {
 /// tensor maps cannot describe.
 inline Signature ofRow(const GpuWgmmaRow &row) {
   Signature s = onHopper(row.headDim, row.valueDim);
+  s.maps = row.maps;
   s.sharedKeys = row.sharedKeys;
   MLIRContext context(MLIRContext::Threading::DISABLED);
   context.loadDialect<DiffAttnDialect>();
   llvm::raw_string_ostream(s.schedule)
       << "#diffattn.when<tensor_maps = true : "
       << Attribute(row.getSchedule(&context))
-      << ">, #diffattn.gpu_forward<placement = pair, warps = 8, "
-         "kv_block_size = 16, stages = 2>";
+      << ">, #diffattn.gpu_forward<placement = "
+      << (row.maps == 1 ? "both, warps = 4" : "pair, warps = 8")
+      << ", kv_block_size = 16, stages = 2>";
   return s;
 }
 

@@ -50,6 +50,13 @@ std::string body(const GpuScheduleRow &row) {
   return text;
 }
 
+Signature ofRow(const GpuScheduleRow &row) {
+  Signature s = unmasked(row.headDim, row.valueDim);
+  s.maps = row.maps;
+  s.schedule = body(row);
+  return s;
+}
+
 /// Rows 32 bytes apart from each other's sectors.
 Shape aligned(int64_t queries, int64_t keys) {
   Shape shape{1, queries, keys};
@@ -69,11 +76,11 @@ void expectNoConflicts(const sim::LaunchStats &stats) {
 class EverySchedule : public ::testing::TestWithParam<GpuScheduleRow> {};
 
 /// A whole block without a mask: every byte of Q, K and V is copied once, O is
-/// stored once, in whole sectors, and the products are 6 units of d = dv / 2.
+/// stored once, in whole sectors, and the products are 6 units of d = dv / 2,
+/// of one map half of them.
 TEST_P(EverySchedule, MovesEachTileOnceWithoutConflicts) {
   const GpuScheduleRow &row = GetParam();
-  Signature s = unmasked(row.headDim, row.valueDim);
-  s.schedule = body(row);
+  Signature s = ofRow(row);
   int64_t groups =
       row.placement == GpuPlacement::Both ? row.warps : row.warps / 2;
   int64_t rows = 16 * row.rowTiles * groups, keys = 3 * row.keys;
@@ -85,11 +92,12 @@ TEST_P(EverySchedule, MovesEachTileOnceWithoutConflicts) {
   const sim::LaunchStats &stats = outcome.stats[0];
   EXPECT_EQ(stats.blocks, 1u);
   uint64_t scores = rows * keys;
-  EXPECT_EQ(stats.mmaFlops, 2 * scores * 2 * (s.d + s.dv));
+  const bool isOne = row.maps == 1;
+  EXPECT_EQ(stats.mmaFlops, 2 * scores * row.maps * (s.d + s.dv));
   const std::pair<Buffer, uint64_t> bytes[] = {{Q1, 2 * rows * s.d},
-                                               {Q2, 2 * rows * s.d},
+                                               {Q2, isOne ? 0 : 2 * rows * s.d},
                                                {K1, 2 * keys * s.d},
-                                               {K2, 2 * keys * s.d},
+                                               {K2, isOne ? 0 : 2 * keys * s.d},
                                                {V, 2 * keys * s.dv}};
   for (auto [which, expected] : bytes) {
     EXPECT_EQ(buffer(stats, which).copiedBytes, expected) << which;
@@ -100,8 +108,9 @@ TEST_P(EverySchedule, MovesEachTileOnceWithoutConflicts) {
   EXPECT_EQ(moved(buffer(stats, O)), uint64_t(2 * rows * s.dv));
   EXPECT_EQ(buffer(stats, O).sectors, uint64_t(2 * rows * s.dv / 32));
   // Each lane reads lambda for its rows and the weights of its columns.
-  EXPECT_EQ(moved(buffer(stats, Lambda)),
-            uint64_t(2 * row.rowTiles * 32 * row.warps * sizeof(float)));
+  EXPECT_EQ(
+      moved(buffer(stats, Lambda)),
+      isOne ? 0 : uint64_t(2 * row.rowTiles * 32 * row.warps * sizeof(float)));
   EXPECT_EQ(moved(buffer(stats, Lambda)), buffer(stats, Lambda).loadedBytes);
   EXPECT_EQ(moved(buffer(stats, Weight)), buffer(stats, Weight).loadedBytes);
   expectNoConflicts(stats);
@@ -110,8 +119,7 @@ TEST_P(EverySchedule, MovesEachTileOnceWithoutConflicts) {
 /// A result in f32 is stored once, in whole sectors too.
 TEST_P(EverySchedule, StoresF32InWholeSectors) {
   const GpuScheduleRow &row = GetParam();
-  Signature s = unmasked(row.headDim, row.valueDim);
-  s.schedule = body(row);
+  Signature s = ofRow(row);
   s.result = "f32";
   int64_t groups =
       row.placement == GpuPlacement::Both ? row.warps : row.warps / 2;
@@ -128,8 +136,7 @@ TEST_P(EverySchedule, StoresF32InWholeSectors) {
 /// The same kernel at ends of tiles, under several orders of threads.
 TEST_P(EverySchedule, IsRightInAnyOrderOfThreads) {
   const GpuScheduleRow &row = GetParam();
-  Signature s = unmasked(row.headDim, row.valueDim);
-  s.schedule = body(row);
+  Signature s = ofRow(row);
   s.causal = true;
   CompiledCase compiled(s);
   for (uint64_t seed : {1, 2, 3}) {
@@ -151,7 +158,8 @@ INSTANTIATE_TEST_SUITE_P(
       return std::to_string(row.headDim) + "x" + std::to_string(row.valueDim) +
              "_" + stringifyGpuPlacement(row.placement).str() +
              std::to_string(row.warps) + "x" + std::to_string(row.rowTiles) +
-             "_k" + std::to_string(row.keys) + (row.qInRegisters ? "q" : "");
+             "_k" + std::to_string(row.keys) + (row.qInRegisters ? "q" : "") +
+             (row.maps == 1 ? "_onemap" : "");
     });
 
 /// The general schedule pads widths in the tile, never in memory.
@@ -206,10 +214,13 @@ TEST(GpuCounts, SharedKeysAreReadOnce) {
 }
 
 /// Decode: a tile of 16 rows holds both maps, so V is multiplied once. Every
-/// block of keys copies its own, and the workspace is written and read once.
+/// block of keys copies its own, and the workspace is written and read once. Of
+/// one map there is nothing of the second.
 TEST(GpuCounts, Decode) {
-  for (bool wide : {false, true}) {
+  for (auto [wide, maps] :
+       {std::pair<bool, int64_t>{false, 2}, {true, 2}, {false, 1}, {true, 1}}) {
     Signature s = wide ? unmasked(128, 256) : unmasked(64, 128);
+    s.maps = maps;
     s.queries = 1;
     s.signal = s.noise = 4;
     CompiledCase compiled(s);
@@ -219,14 +230,16 @@ TEST(GpuCounts, Decode) {
     ASSERT_EQ(outcome.stats.size(), 2u);
     const sim::LaunchStats &decode = outcome.stats[0];
     EXPECT_EQ(decode.blocks, 2u);
-    EXPECT_EQ(decode.mmaFlops, uint64_t(2 * 16 * keys * (2 * s.d + s.dv)));
+    EXPECT_EQ(decode.mmaFlops, uint64_t(2 * 16 * keys * (maps * s.d + s.dv)));
     EXPECT_EQ(moved(buffer(decode, K1)), uint64_t(2 * keys * s.d));
-    EXPECT_EQ(moved(buffer(decode, K2)), uint64_t(2 * keys * s.d));
+    EXPECT_EQ(moved(buffer(decode, K2)), uint64_t((maps - 1) * 2 * keys * s.d));
     EXPECT_EQ(moved(buffer(decode, V)), uint64_t(2 * keys * s.dv));
     expectNoConflicts(decode);
     // A block copies the one row of each map by 16 bytes.
     for (Buffer q : {Q1, Q2}) {
-      EXPECT_EQ(buffer(decode, q).copiedBytes, uint64_t(2 * 4 * 2 * s.d));
+      const int64_t times = q == Q2 ? maps - 1 : 1;
+      EXPECT_EQ(buffer(decode, q).copiedBytes,
+                uint64_t(times * 2 * 4 * 2 * s.d));
       EXPECT_EQ(moved(buffer(decode, q)), buffer(decode, q).copiedBytes);
     }
     const sim::BufferStats *written = decode.findBuffer("workspace");
@@ -234,7 +247,7 @@ TEST(GpuCounts, Decode) {
     ASSERT_TRUE(written && read);
     // Of the tile's rows those that there are.
     EXPECT_EQ(written->storedBytes,
-              uint64_t(2 * 4 * (s.signal + s.noise) * (s.dv + 2)));
+              uint64_t(2 * 4 * maps * s.signal * (s.dv + 2)));
     EXPECT_EQ(written->loadedBytes, 0u);
     EXPECT_EQ(read->storedBytes, 0u);
     EXPECT_EQ(buffer(outcome.stats[1], O).storedBytes, uint64_t(2 * 4 * s.dv));
@@ -275,8 +288,7 @@ TEST(GpuCounts, DecodeLeavesOutRangesWithoutKeys) {
 /// queries see what `ofKey` says.
 void expectTiles(const GpuScheduleRow &row,
                  const std::function<int64_t(int64_t)> &ofKey, int64_t tiles) {
-  Signature s = unmasked(row.headDim, row.valueDim);
-  s.schedule = body(row);
+  Signature s = ofRow(row);
   s.segments = true;
   Shape shape = aligned(row.getTiles().getRows(), 8 * row.keys);
   shape.ofQuery = [](int64_t) { return 5; };
@@ -287,9 +299,9 @@ void expectTiles(const GpuScheduleRow &row,
   const sim::LaunchStats &stats = outcome.stats.at(0);
   const uint64_t keys = tiles * row.keys;
   EXPECT_EQ(stats.mmaFlops,
-            2 * shape.queries * keys * 2 * uint64_t(s.d + s.dv));
+            2 * shape.queries * keys * row.maps * uint64_t(s.d + s.dv));
   EXPECT_EQ(moved(buffer(stats, K1)), 2 * keys * s.d);
-  EXPECT_EQ(moved(buffer(stats, K2)), 2 * keys * s.d);
+  EXPECT_EQ(moved(buffer(stats, K2)), (row.maps - 1) * 2 * keys * s.d);
   EXPECT_EQ(moved(buffer(stats, V)), 2 * keys * s.dv);
 }
 

@@ -134,6 +134,16 @@ TEST_F(GpuFaultTest, PairOfWarps) {
   expectAllFound(s, {1, 64, 96});
 }
 
+/// The same with one map, whose warps have two tiles of rows. A norm would hide
+/// a wrong sum.
+TEST_F(GpuFaultTest, OneMap) {
+  Signature s;
+  s.maps = 1;
+  s.d = s.dv = 64;
+  s.causal = true;
+  expectAllFound(s, {1, 128, 192});
+}
+
 /// Decode, and the merge of its ranges, of which the first has four tiles.
 TEST_F(GpuFaultTest, SplitKeys) {
   Signature s;
@@ -144,6 +154,20 @@ TEST_F(GpuFaultTest, SplitKeys) {
   s.schedule = "#diffattn.gpu_split_kv<warps = 2, q_in_registers = true, "
                "kv_split_size = 128>";
   expectAllFound(s, {1, 2, 300});
+}
+
+/// All eight rows exist, and the last range ends in the stage where the states
+/// are left.
+TEST_F(GpuFaultTest, SplitKeysOfOneMap) {
+  Signature s;
+  s.maps = 1;
+  s.signal = s.noise = 4;
+  s.d = 32;
+  s.dv = 64;
+  s.queries = 2;
+  s.schedule = "#diffattn.gpu_split_kv<warps = 2, q_in_registers = true, "
+               "kv_split_size = 128>";
+  expectAllFound(s, {1, 2, 330});
 }
 
 } // namespace

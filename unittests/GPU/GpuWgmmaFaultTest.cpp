@@ -294,8 +294,9 @@ bool isFirstOfItsKind(const GpuWgmmaRow &row) {
         return other.persistentBlocks && other.placement == row.placement &&
                combinesInStage(other) == combinesInStage(row);
       });
-  return std::tie(first.headDim, first.valueDim, first.sharedKeys) ==
-         std::tie(row.headDim, row.valueDim, row.sharedKeys);
+  return std::tie(first.headDim, first.valueDim, first.sharedKeys,
+                  first.maps) ==
+         std::tie(row.headDim, row.valueDim, row.sharedKeys, row.maps);
 }
 
 class GpuPersistentFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};

@@ -39,8 +39,9 @@ TEST_P(EveryWgmmaRow, IsChosen) {
       llvm::any_of(getGpuWgmmaTable(), [&](const GpuWgmmaRow &other) {
         return other.persistentBlocks && !other.byName && !row.byName &&
                std::tie(other.headDim, other.valueDim, other.sharedKeys,
-                        other.minKeys) == std::tie(row.headDim, row.valueDim,
-                                                   row.sharedKeys, row.minKeys);
+                        other.minKeys, other.maps) ==
+                   std::tie(row.headDim, row.valueDim, row.sharedKeys,
+                            row.minKeys, row.maps);
       });
   Outcome outcome =
       CompiledCase(s).run({1, 9, std::max<int64_t>(row.minKeys, 5)}, 1);
@@ -124,17 +125,18 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   const sim::LaunchStats &stats = outcome.stats.at(0);
   ASSERT_EQ(stats.blocks, 2u);
   const uint64_t scores = stats.blocks * rows() * keys;
-  EXPECT_EQ(stats.mmaFlops, 2 * scores * 2 * uint64_t(s.d + s.dv));
+  EXPECT_EQ(stats.mmaFlops, 2 * scores * row.maps * uint64_t(s.d + s.dv));
   enum : size_t { Q1, K1, Q2, K2, V, O };
   auto copied = [&](size_t operand) {
     const sim::BufferStats *of = stats.findBuffer(std::to_string(operand));
     return of ? of->copiedBytes : 0;
   };
   EXPECT_EQ(copied(Q1), uint64_t(2 * 2 * rows() * s.d));
-  EXPECT_EQ(copied(Q2), uint64_t(2 * 2 * rows() * s.d));
+  const bool hasSecondKeys = row.maps == 2 && !s.sharedKeys;
+  EXPECT_EQ(copied(Q2), uint64_t((row.maps - 1) * 2 * 2 * rows() * s.d));
   const uint64_t times = stats.blocks / row.cluster;
   EXPECT_EQ(copied(K1), times * 2 * keys * s.d);
-  EXPECT_EQ(copied(K2), s.sharedKeys ? 0 : times * 2 * keys * s.d);
+  EXPECT_EQ(copied(K2), hasSecondKeys ? times * 2 * keys * s.d : 0);
   EXPECT_EQ(copied(V), times * 2 * keys * s.dv);
   const sim::BufferStats *result = stats.findBuffer(std::to_string(O));
   ASSERT_TRUE(result);
@@ -148,7 +150,7 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   // warp's rows.
   const uint64_t panels = (s.d + 63) / 64, valuePanels = (s.dv + 63) / 64;
   uint64_t boxes =
-      2 * panels + 5 * ((s.sharedKeys ? 1 : 2) * panels + valuePanels);
+      row.maps * panels + 5 * ((hasSecondKeys ? 2 : 1) * panels + valuePanels);
   if (row.placement == GpuPlacement::Both)
     boxes += rows() / 16 * valuePanels;
   EXPECT_EQ(stats.bulkCopies, stats.blocks * boxes);

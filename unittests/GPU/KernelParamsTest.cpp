@@ -47,6 +47,7 @@ struct KernelParamsTest : testing::Test {
                              /*stages=*/2, /*cluster=*/1, /*overlap=*/false,
                              persistentBlocks);
   }
+  static constexpr unsigned kOneMap = 512;
   /// Copies by element, a softcap, a bias, segments.
   static constexpr unsigned kNotOfWarpgroups = 1 | 4 | 8 | 64;
 
@@ -62,6 +63,7 @@ struct KernelParamsTest : testing::Test {
     spec.schedule = schedule;
     spec.elementwise = features & 1;
     spec.sharedKeys = features & 2;
+    spec.maps = features & kOneMap ? 1 : 2;
     spec.softcap = features & 4;
     SmallVector<MaskAttrInterface> masks;
     if (features & 8) {
@@ -88,6 +90,21 @@ struct KernelParamsTest : testing::Test {
     if (features & 32)
       spec.gateType = bf16;
     return spec;
+  }
+
+  /// What a second map alone has: its operands, its states, and what says which
+  /// heads share them.
+  static bool isOfSecondMap(GpuParam param) {
+    using P = GpuParam;
+    auto isIn = [&](P first, P last) {
+      return param >= first && param <= last;
+    };
+    return isIn(P::Q2, getGpuStride(P::K2, 3)) || isIn(P::Lambda, P::LambdaH) ||
+           isIn(P::Max2, P::Acc2) ||
+           llvm::is_contained({P::Q2Map, P::K2Map, P::SignalPerNoise,
+                               P::NoisePerKey2, P::SignalPerLambda,
+                               P::SignalPerAcc2, P::NoiseHeads},
+                              param);
   }
 
   MLIRContext context;
@@ -118,11 +135,20 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Decode, bulk},
         {GpuKernelKind::Merge, split}})
-    for (unsigned features = 0; features < 512; ++features) {
+    for (unsigned features = 0; features < 2 * kOneMap; ++features) {
       // Sequences and pages, with copies by element and with one K.
       if (features & (128 | 256) && features & (4 | 8 | 16 | 32 | 64))
         continue;
       if (isa<GpuWgmmaAttr>(schedule) && features & kNotOfWarpgroups)
+        continue;
+      // With K1 twice, or with a map for each warp or warpgroup.
+      auto tiled = dyn_cast<GpuForwardAttr>(schedule);
+      auto byGroups = dyn_cast<GpuWgmmaAttr>(schedule);
+      const bool isBoth = tiled ? tiled.getPlacement() == GpuPlacement::Both
+                          : byGroups
+                              ? byGroups.getPlacement() == GpuPlacement::Both
+                              : true;
+      if (features & kOneMap && (features & 2 || !isBoth))
         continue;
       // By element, or with segments.
       if (schedule == bulk && features & (1 | 64))
@@ -140,6 +166,8 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         EXPECT_FALSE(argument.use_empty())
             << spec.getName() << " does not read "
             << getGpuParam(param).name.str();
+        EXPECT_FALSE(spec.maps == 1 && isOfSecondMap(param))
+            << spec.getName() << " reads " << getGpuParam(param).name.str();
         given[static_cast<size_t>(param)] = true;
       }
       auto [same, isNew] = seen.insert({spec.getName(), params});

@@ -40,7 +40,9 @@ protected:
   }
   /// The widths of `row` with every feature that has registers of its own.
   SmallVector<GpuAttentionShape> shapes(const GpuScheduleRow &row) {
-    SmallVector<GpuAttentionShape> result(9, shape(row.headDim, row.valueDim));
+    GpuAttentionShape plain = shape(row.headDim, row.valueDim);
+    plain.maps = row.maps;
+    SmallVector<GpuAttentionShape> result(9, plain);
     result[1].softcap = result[2].bias = result[3].mask = result[4].segments =
         result[5].elementwise = true;
     result[6].elementwise = result[6].bias = true;
@@ -54,7 +56,8 @@ protected:
     return {
         shape.headDim, shape.valueDim,     tiles.placement,
         tiles.warps,   tiles.rowTiles,     tiles.keys,
-        tiles.stages,  tiles.qInRegisters, {255, 255, 255, 255, 255, 255, 255}};
+        tiles.stages,  tiles.qInRegisters, {255, 255, 255, 255, 255, 255, 255},
+        true,          shape.maps};
   }
 
   MLIRContext context;
@@ -119,7 +122,7 @@ TEST_F(GpuScheduleTest, TheCheapestRowIsChosen) {
           for (const GpuScheduleRow &other : getGpuScheduleTable())
             if (GpuScheduleRow chosen = toRow(attr, s);
                 other.headDim == row.headDim &&
-                other.valueDim == row.valueDim &&
+                other.valueDim == row.valueDim && other.maps == row.maps &&
                 other.placement == chosen.placement &&
                 other.warps == chosen.warps && other.keys == chosen.keys &&
                 other.rowTiles == chosen.rowTiles &&
@@ -161,15 +164,18 @@ TEST_F(GpuScheduleTest, EveryWidthFits) {
   for (StringRef chip : getGpuChipNames())
     for (int64_t d : {1, 8, 16, 33, 64, 80, 96, 128, 160, 192, 256})
       for (int64_t dv : {1, 8, 16, 33, 64, 80, 96, 128, 160, 192, 256})
-        for (int64_t queries : {ShapedType::kDynamic, int64_t{1}}) {
-          GpuAttentionShape s = shape(d, dv);
-          s.queries = queries;
-          ScheduleAttrInterface attr = select(s, chip);
-          ASSERT_TRUE(attr) << d << ", " << dv;
-          EXPECT_LE(GpuSharedLayout(GpuTiles::of(attr), d, dv, false).total,
-                    target(chip).sharedBytesPerBlock)
-              << chip.str() << " " << d << ", " << dv;
-        }
+        for (int64_t queries : {ShapedType::kDynamic, int64_t{1}})
+          for (int64_t maps : {1, 2}) {
+            GpuAttentionShape s = shape(d, dv);
+            s.queries = queries;
+            s.maps = maps;
+            ScheduleAttrInterface attr = select(s, chip);
+            ASSERT_TRUE(attr) << d << ", " << dv;
+            EXPECT_LE(
+                GpuSharedLayout(GpuTiles::of(attr, maps), d, dv, false).total,
+                target(chip).sharedBytesPerBlock)
+                << chip.str() << " " << d << ", " << dv << ", " << maps;
+          }
 }
 
 TEST_F(GpuScheduleTest, FewRowsSplitTheKeys) {
@@ -210,16 +216,17 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
     SmallVector<GpuWgmmaAttr> found;
     for (WhenAttr when : selectGpuWgmma(&context, s, hopper, reason)) {
       found.push_back(cast<GpuWgmmaAttr>(when.getSchedule()));
-      EXPECT_LE(
-          GpuSharedLayout(found.back(), s.headDim, s.valueDim, s.sharedKeys)
-              .total,
-          hopper.sharedBytesPerBlock);
+      EXPECT_LE(GpuSharedLayout(found.back(), s.headDim, s.valueDim,
+                                s.sharedKeys, s.maps)
+                    .total,
+                hopper.sharedBytesPerBlock);
     }
     EXPECT_EQ(found.empty(), !reason.empty()) << reason;
     return found;
   };
   for (const GpuWgmmaRow &row : getGpuWgmmaTable()) {
     GpuAttentionShape s = shape(row.headDim, row.valueDim);
+    s.maps = row.maps;
     s.sharedKeys = row.sharedKeys;
     const GpuWgmmaAttr schedule = row.getSchedule(&context);
     EXPECT_EQ(llvm::is_contained(choose(s), schedule), !row.byName);
@@ -228,7 +235,8 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
         llvm::is_contained(choose(s), row.getSchedule(&context, /*even=*/true)),
         !row.byName);
     EXPECT_LE(
-        GpuSharedLayout(schedule, s.headDim, s.valueDim, s.sharedKeys).total,
+        GpuSharedLayout(schedule, s.headDim, s.valueDim, s.sharedKeys, s.maps)
+            .total,
         hopper.sharedBytesPerBlock);
   }
   for (int64_t d : {8, 64, 72, 128, 136, 192, 200})
@@ -238,6 +246,9 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
         s.sharedKeys = sharedKeys;
         EXPECT_EQ(!choose(s).empty(),
                   (d <= 128 && dv <= 256) || (d <= 192 && dv <= 128));
+        s.sharedKeys = false;
+        s.maps = 1;
+        EXPECT_EQ(!choose(s).empty(), d <= 256 && dv <= 256);
       }
 }
 

@@ -30,6 +30,14 @@ std::vector<GpuTiles> allTiles() {
     for (bool qInRegisters : {false, true})
       all.push_back(
           {GpuPlacement::Both, warps, 1, 16 * warps, 2, qInRegisters, 512});
+  // Of one map, those of which no warps share out the maps.
+  std::vector<GpuTiles> ofOne;
+  llvm::copy_if(all, std::back_inserter(ofOne), [](const GpuTiles &tiles) {
+    return tiles.placement == GpuPlacement::Both;
+  });
+  for (GpuTiles &tiles : ofOne)
+    tiles.maps = 1;
+  llvm::append_range(all, ofOne);
   return all;
 }
 
@@ -123,9 +131,12 @@ TEST(GpuSharedLayoutTest, RegionsAreAlignedAndWithinTheTotal) {
 TEST(GpuSharedLayoutTest, PartsFillTheirRegions) {
   forEachLayout([](const GpuTiles &tiles, const Layout &layout) {
     bool split = tiles.splitKeys;
-    EXPECT_EQ(layout.queries.bytes, (split ? 1 : 2) * layout.queryBytes);
+    EXPECT_EQ(layout.queries.bytes,
+              (split ? 1 : tiles.maps) * layout.queryBytes);
     EXPECT_EQ(layout.queryBytes,
-              (split ? 16 : tiles.getRows()) * layout.headPitch);
+              (split ? 8 * tiles.maps : tiles.getRows()) * layout.headPitch);
+    if (tiles.maps == 1)
+      EXPECT_EQ(layout.valueOffset, layout.keyBytes);
     EXPECT_EQ(layout.pipeline.bytes, tiles.stages * layout.stageBytes);
     EXPECT_EQ(layout.stageBytes,
               layout.valueOffset + tiles.keys * layout.valuePitch);
@@ -145,7 +156,7 @@ TEST(GpuSharedLayoutTest, PartsFillTheirRegions) {
                 tiles.getRows() * layout.valuePitch * 2); // f32 for 16 bits
     if (split)
       EXPECT_EQ(layout.states.bytes,
-                tiles.warps * 16 * 4 * (layout.statePitch + 2));
+                tiles.warps * 8 * tiles.maps * 4 * (layout.statePitch + 2));
   });
 }
 

@@ -185,9 +185,9 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
 def DiffAttn_GpuForwardAttr : DiffAttn_Schedule<"GpuForward", "gpu_forward"> {
   let summary = "a GPU kernel for blocks of queries of 16-bit types";
   let description = [{
-    - `placement`: `both` maps in one warp; a `pair` of warps that shares rows, each with the softmax
-      of one map and half of the value columns of both; the maps `apart`, half of the warps each,
-      combined at the end;
+    - `placement`: `both` maps in one warp, as is the only one; a `pair` of warps that shares rows,
+      each with the softmax of one map and half of the value columns of both; the maps `apart`, half
+      of the warps each, combined at the end;
     - `warps` of a block, `row_tiles` of 16 queries a warp, `kv_block_size`: keys of a tile, and
       `stages` of the pipeline that brings them;
     - `q_in_registers`: Q is kept in registers, else read from shared memory for each tile.
@@ -218,8 +218,8 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
     Three warpgroups of 128 threads: one brings tiles of K and V by tensor maps, the other two
     multiply 64 rows each by `wgmma`.
 
-    - `placement`: `both` maps in each warpgroup, 128 queries a block; or the maps `apart`, one a
-      warpgroup, for the same 64 queries, combined at the end;
+    - `placement`: `both` maps, or the only one, in each warpgroup, 128 queries a block; or the maps
+      `apart`, one a warpgroup, for the same 64 queries, combined at the end;
     - `kv_block_size`: keys of a tile; `stages` of the pipeline that brings them;
     - `cluster`: with 2, two blocks of neighbouring queries have the same tiles, and each brings half
       of every one of them for both;
@@ -263,7 +263,8 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
 def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["getTarget", "getMostQueries"]> {
   let summary = "a GPU kernel for at most 8 queries of 16-bit types, keys split over blocks";
   let description = [{
-    Both maps of the queries fill one tile of 16 rows. A warp takes 16 keys of each tile.
+    Both maps of the queries fill one tile of 16 rows; one map has half of it. A warp takes 16 keys
+    of each tile.
 
     - `warps` of a block, `stages` of its pipeline, `q_in_registers`: as in `#diffattn.gpu_forward`;
     - `bulk_copies`: one warp more brings K and V by tensor maps (Hopper), so the schedule stands

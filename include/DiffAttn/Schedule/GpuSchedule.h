@@ -21,6 +21,8 @@ constexpr int64_t kGpuDecodeRows = GpuSplitKVAttr::kMaxQueries;
 struct GpuAttentionShape {
   Type elementType;
   int64_t headDim, valueDim;
+  /// 1: there is no second map, and no K2.
+  int64_t maps = 2;
   int64_t queries = ShapedType::kDynamic, keys = ShapedType::kDynamic;
   /// Signal heads that share their heads of K1, K2 and V, or as many of them as
   /// one block of decode takes.
@@ -70,7 +72,8 @@ struct GpuScheduleRegisters {
   }
 };
 
-/// A row of the table: a schedule for two widths, and what it costs.
+/// A row of the table: a schedule for two widths and a number of maps, and what
+/// it costs.
 struct GpuScheduleRow {
   int64_t headDim, valueDim;
   GpuPlacement placement;
@@ -80,6 +83,7 @@ struct GpuScheduleRow {
   /// Whether registers are left for a gate, and for packed sequences that are
   /// copied by element and have a softcap.
   bool hasRoom = true;
+  int64_t maps = 2;
 
   int64_t getRegisters(const GpuAttentionShape &shape) const {
     const bool isFull =
@@ -87,7 +91,9 @@ struct GpuScheduleRow {
     return isFull && !hasRoom ? 0 : registers.of(shape);
   }
   GpuTiles getTiles() const {
-    return {placement, warps, rowTiles, keys, stages, qInRegisters, 0};
+    GpuTiles tiles{placement, warps, rowTiles, keys, stages, qInRegisters};
+    tiles.maps = maps;
+    return tiles;
   }
   GpuForwardAttr getSchedule(MLIRContext *context) const {
     return GpuForwardAttr::get(context, placement, warps, rowTiles, keys,
@@ -98,7 +104,7 @@ struct GpuScheduleRow {
 /// The schedules to choose from, as tools/gpu-check found them.
 ArrayRef<GpuScheduleRow> getGpuScheduleTable();
 
-/// The cost model: cycles of an SM for 16 queries x 16 keys of both maps of
+/// The cost model: cycles of an SM for 16 queries x 16 keys of all maps of
 /// `shape`, with as many blocks on it as fit. Infinite if none fits, or if the
 /// kernel spills.
 double estimateGpuCycles(const GpuScheduleRow &row, const GpuTarget &target,
@@ -117,9 +123,10 @@ constexpr int64_t kGpuElementChunks = 8;
 int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim, bool segments,
                                bool sequences);
 
-/// Blocks of decode by tensor maps that an SM is to hold, where their shared
-/// memory fits. Without this, ptxas aims at more of them and was seen to spill.
-constexpr int32_t kGpuBulkBlocksPerSM = 2;
+/// Blocks of decode by tensor maps, or of one map, that an SM is to hold, where
+/// their shared memory fits. Without this, ptxas aims at more of them and was
+/// seen to spill.
+constexpr int32_t kGpuDecodeBlocksPerSM = 2;
 
 /// Keys of a block of decode where the caches have room for at least `minKeys`:
 /// enough blocks for a GPU where there are few keys, and few states to merge
@@ -139,8 +146,9 @@ ScheduleAttrInterface selectGpuKernel(MLIRContext *context,
                                       const GpuTarget &target,
                                       std::string &reason);
 
-/// A row of the table of kernels by warpgroups: up to these widths, for one K
-/// or for two. None spills within the registers that `setmaxnreg` gives.
+/// A row of the table of kernels by warpgroups: up to these widths, for one map
+/// or two, and of these for one K or two. None spills within the registers that
+/// `setmaxnreg` gives.
 struct GpuWgmmaRow {
   int64_t headDim, valueDim;
   bool sharedKeys;
@@ -159,6 +167,7 @@ struct GpuWgmmaRow {
   bool byName = false;
   /// Of fewer keys a later row for the same widths is chosen.
   int64_t minKeys = 0;
+  int64_t maps = 2;
 
   /// Of tiles that are `even`, or of any.
   GpuWgmmaAttr getSchedule(MLIRContext *context, bool even = false) const {

@@ -17,12 +17,14 @@ struct GpuTiles {
   GpuPlacement placement = GpuPlacement::Both;
   int64_t warps = 4, rowTiles = 1, keys = 32, stages = 2;
   bool qInRegisters = false;
-  /// Not 0: few queries, both maps in one tile of rows, keys split in blocks.
+  /// Not 0: few queries, all maps in one tile of rows, keys split in blocks.
   int64_t splitKeys = 0;
   /// One warp more brings K and V by tensor maps.
   bool bulk = false;
+  /// Maps of a row: with 1 there is no Q2 and no K2.
+  int64_t maps = 2;
 
-  static GpuTiles of(ScheduleAttrInterface schedule);
+  static GpuTiles of(ScheduleAttrInterface schedule, int64_t maps = 2);
   /// Query rows of a block.
   int64_t getRows() const;
 };
@@ -45,9 +47,9 @@ struct GpuSharedLayout {
                   bool sharedKeys);
   /// By warpgroups: tiles in panels, and no pitch of whole rows.
   GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim, int64_t valueDim,
-                  bool sharedKeys);
+                  bool sharedKeys, int64_t maps = 2);
   /// Of the kernel that merges ranges of keys.
-  static GpuSharedLayout ofMerge(int64_t valueDim);
+  static GpuSharedLayout ofMerge(int64_t valueDim, int64_t maps);
 
   /// When a region is in use: while queries come in and go to registers, in the
   /// loop over keys, and after it. Regions of one phase do not overlap.
@@ -60,7 +62,7 @@ struct GpuSharedLayout {
   };
   /// Of a query or key, and of a value.
   int64_t headPitch = 0, valuePitch = 0;
-  /// Queries of one map; of both where keys are split.
+  /// Queries of one map; of all where keys are split.
   int64_t queryBytes = 0;
   /// Of a key in a tile, whose 64 columns may lie in panels of their own.
   int64_t keyPitch = 0;
@@ -76,16 +78,17 @@ struct GpuSharedLayout {
   /// ring leaves to them (`combinesInStage`).
   int64_t combineGroupBytes = 0;
   bool combinesInStage = false;
-  /// A warp's state with split keys: 16 rows of `statePitch` floats, so that no
-  /// two lanes that store together meet in a bank, then maxima and sums.
-  int64_t statePitch = 0, stateWarpBytes = 0;
+  /// A warp's state with split keys: `stateRows` rows, 8 of each map, of
+  /// `statePitch` floats, so that no two lanes that store together meet in a
+  /// bank, then maxima and sums.
+  int64_t stateRows = 0, statePitch = 0, stateWarpBytes = 0;
   /// By tensor maps: panels of a row of queries or keys and of one of values,
   /// and the bytes of a panel of queries, and of one of keys or values.
   int64_t headPanels = 0, valuePanels = 0, queryPanelBytes = 0,
           keyPanelBytes = 0;
   /// Warps that merge ranges of keys, and where in `merge` lie: weights of as
   /// many ranges as there are threads, what warps show each other of maxima and
-  /// of sums, and their columns, each of both maps.
+  /// of sums, and their columns, each of every map.
   static constexpr int64_t kMergeWarps = 8;
   int64_t mergeWeights = 0, mergeMaxima = 0, mergeSums = 0, mergeColumns = 0;
   /// Bytes of an mbarrier, and of those of so many stages: one for the queries;

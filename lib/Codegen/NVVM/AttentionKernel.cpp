@@ -153,9 +153,11 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                     builder.getI32IntegerAttr(getGpuPlainBlocksPerSM(
                         spec.headDim, spec.valueDim, spec.hasTileMasks(),
                         spec.isPacked() || spec.isPaged())));
-  if (spec.isBulk())
+  const bool isDecodeOfOne =
+      spec.kind == GpuKernelKind::Decode && spec.maps == 1;
+  if (spec.isBulk() || isDecodeOfOne)
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
-                    builder.getI32IntegerAttr(kGpuBulkBlocksPerSM));
+                    builder.getI32IntegerAttr(kGpuDecodeBlocksPerSM));
   // Without a bound on the registers ptxas ignores setmaxnreg (C7508).
   if (spec.isWgmma())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),

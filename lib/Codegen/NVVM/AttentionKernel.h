@@ -43,6 +43,11 @@ struct AttentionKernel {
     return spec.elementwise || spec.isPlain() ? param(getGpuStride(tensor, 3))
                                               : Value();
   }
+  /// The noise head of signal head `head`: without a second map, that head.
+  Value noiseHeadOf(Value head) {
+    return spec.maps == 2 ? b.divU(head, param(GpuParam::SignalPerNoise))
+                          : head;
+  }
   /// Pointer to (batch, head) of the tensor `tensor`.
   Value headBase(GpuParam tensor, Value batch, Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
@@ -119,12 +124,14 @@ private:
   std::array<Value, static_cast<size_t>(GpuParam::Count)> arguments;
 };
 
-/// Running maximum and (this lane's part of the) sum of two rows, g and g + 8.
+/// Running maximum and (this lane's part of the) sum of two rows, g and g + 8;
+/// of the first alone where a lane has one (GpuKernelSpec::getLaneRows).
 struct RowState {
   std::array<Value, 2> max, sum;
 };
 
-/// How scores become probabilities.
+/// How scores become probabilities. Where a lane has one row, nothing is asked
+/// or told of the others: what is of row g + 8 is null, or 0 in an operand.
 class OnlineSoftmax {
 public:
   OnlineSoftmax(AttentionKernel &kernel);
@@ -171,9 +178,14 @@ private:
   SmallVector<Fragment> maskElements(ArrayRef<Fragment> scores, Value noiseHead,
                                      std::array<Value, 2> rows, Value key,
                                      ScoreLanes lanes);
+  /// The numbers of a lane, and back.
+  GpuBuilder::Values flatten(ArrayRef<Fragment> fragments) const;
+  void unflatten(ValueRange values, MutableArrayRef<Fragment> fragments) const;
 
   AttentionKernel &kernel;
   GpuBuilder &b;
+  /// Rows of a lane, and its numbers of a fragment.
+  const int64_t laneRows, numbers;
 };
 
 /// Which columns of a row the four lanes of a quad hold: tile n of 8 columns

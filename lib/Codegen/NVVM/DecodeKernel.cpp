@@ -9,12 +9,12 @@
 //
 // One tile of 16 rows holds both maps of up to 8 rows (queries times the signal
 // heads that share keys and values): rows 0-7 are the first map, 8-15 the
-// second. The product with K1 gives the upper scores, that with K2 the lower
-// ones, and one product with V serves both maps. Warps take 16 keys each; their
-// states are joined at the end, and the block leaves those of its rows
-// (DecodeStates.cpp); its queries come beside the first keys
-// (DecodeQueries.cpp). Tiles are copied by all threads, or come by tensor maps,
-// which one warp more asks for.
+// second, or zeros where there is none. The product with K1 gives the upper
+// scores, that with K2 the lower ones, and one product with V serves both maps.
+// Warps take 16 keys each; their states are joined at the end, and the block
+// leaves those of its rows (DecodeStates.cpp); its queries come beside the
+// first keys (DecodeQueries.cpp). Tiles are copied by all threads, or come by
+// tensor maps, which one warp more asks for.
 //
 //===----------------------------------------------------------------------===//
 #include "DecodeKernel.h"
@@ -57,8 +57,8 @@ void DecodeKernel::locateHeads() {
   Value head = b.add(firstHead, b.sub(kernel.laneRow, b.mul(query, group)));
   if (firstRow)
     query = b.add(query, firstRow);
-  noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
-  Value firstNoise = b.divU(firstHead, kernel.param(P::SignalPerNoise));
+  noiseHead = kernel.noiseHeadOf(head);
+  Value firstNoise = kernel.noiseHeadOf(firstHead);
   place.batch = batch;
   place.head = firstHead;
   place.noiseHead = firstNoise;
@@ -91,12 +91,12 @@ void DecodeKernel::locateKeys() {
 RowFragments DecodeKernel::scores(Value keysBase) {
   SmallVector<Value> keyTiles{
       b.bytes(keysBase, b.mul(kernel.warp, 16 * layout.keyPitch))};
-  if (!spec.sharedKeys)
+  if (spec.hasSecondKeys())
     keyTiles.push_back(b.bytes(keyTiles.front(), layout.keyBytes));
   SmallVector<ScoreTile> products = atom->multiplyKeys(queries, keyTiles, 16);
   RowFragments result = products.front().front();
   // The lower rows are those of the second map.
-  if (!spec.sharedKeys)
+  if (spec.hasSecondKeys())
     for (auto [fragment, second] : llvm::zip(result, products[1].front()))
       for (int64_t i = 2; i < 4; ++i)
         fragment[i] = second[i];
@@ -104,8 +104,12 @@ RowFragments DecodeKernel::scores(Value keysBase) {
 }
 
 Values DecodeKernel::computeTile(const Tile &tile, ValueRange carried) {
-  RowState state{{carried[0], carried[1]}, {carried[2], carried[3]}};
-  Values sums(carried.drop_front(4));
+  RowState state;
+  for (int64_t h = 0; h < laneRows(); ++h) {
+    state.max[h] = carried[h];
+    state.sum[h] = carried[laneRows() + h];
+  }
+  Values sums(carried.drop_front(laneNumbers()));
 
   Value firstKey = b.add(b.mul(tile.number, keys), b.mul(kernel.warp, 16));
   RowFragments s = scores(tile.keys);
@@ -121,14 +125,20 @@ Values DecodeKernel::computeTile(const Tile &tile, ValueRange carried) {
   if (tile.waitForValues)
     tile.waitForValues();
   Value base = b.bytes(tile.values, b.mul(kernel.warp, 16 * layout.valuePitch));
-  SmallVector<Accumulator> tiles(1, Accumulator(1, RowFragments(sumTiles)));
+  const int64_t numbers = laneNumbers();
+  Fragment zeros;
+  if (numbers < 4)
+    zeros.fill(b.f32(0.0));
+  SmallVector<Accumulator> tiles(1,
+                                 Accumulator(1, RowFragments(sumTiles, zeros)));
   for (auto [i, sum] : llvm::enumerate(sums))
-    tiles[0][0][i / 4][i % 4] = sum;
+    tiles[0][0][i / numbers][i % numbers] = sum;
   atom->multiplyValues(base, Probabilities{step.probabilities}, tiles);
   for (auto [i, sum] : llvm::enumerate(sums))
-    sum = tiles[0][0][i / 4][i % 4];
-  Values next{step.state.max[0], step.state.max[1], step.state.sum[0],
-              step.state.sum[1]};
+    sum = tiles[0][0][i / numbers][i % numbers];
+  Values next;
+  for (const std::array<Value, 2> &ofRows : {step.state.max, step.state.sum})
+    llvm::append_range(next, ArrayRef(ofRows).take_front(laneRows()));
   llvm::append_range(next, sums);
   return next;
 }
@@ -235,8 +245,8 @@ void DecodeKernel::emitByRing() {
 }
 
 Values DecodeKernel::initialState() {
-  Values initial{b.minusInfinity(), b.minusInfinity()};
-  initial.append(2 + 4 * sumTiles, b.f32(0.0));
+  Values initial(laneRows(), b.minusInfinity());
+  initial.append(laneRows() + laneNumbers() * sumTiles, b.f32(0.0));
   return initial;
 }
 

@@ -34,6 +34,9 @@ private:
   Value countQueries() {
     return blockQueries ? blockQueries : kernel.param(GpuParam::Queries);
   }
+  /// Maxima, sums and numbers of a fragment that a lane carries.
+  int64_t laneRows() const { return spec.getLaneRows(); }
+  int64_t laneNumbers() const { return 2 * laneRows(); }
   /// Rows of each map that there are: queries times heads of the block.
   Value countRows() {
     return b.mul(countQueries(), kernel.param(GpuParam::Group));
@@ -95,7 +98,7 @@ private:
   Value batch, sequence, headBlock, split, firstHead;
   /// Of a packed sequence: the block's first query in it, and their number.
   Value firstRow, blockQueries;
-  /// Query and noise head of this lane's rows g and g + 8.
+  /// Query and noise head of this lane's rows, g and, of a second map, g + 8.
   Value query, noiseHead;
   Value firstTile, endTile;
   QueryRows queries;

@@ -13,8 +13,13 @@ using namespace mlir::diffattn::gpucode;
 DecodeKernel::QuerySource DecodeKernel::locateQuery(Value tileRow,
                                                     Value column) {
   using P = GpuParam;
-  Value isSecond = b.compare(LLVM::ICmpPredicate::uge, tileRow, b.i32(8));
-  Value row = b.andI(tileRow, 7), group = kernel.param(P::Group);
+  const bool isOne = spec.maps == 1;
+  Value isSecond, row = tileRow;
+  if (!isOne) {
+    isSecond = b.compare(LLVM::ICmpPredicate::uge, tileRow, b.i32(8));
+    row = b.andI(tileRow, 7);
+  }
+  Value group = kernel.param(P::Group);
   Value inside = b.compare(LLVM::ICmpPredicate::slt, row, countRows());
   if (spec.headDim != spec.getPaddedHeadDim()) {
     Value hasColumn =
@@ -25,10 +30,10 @@ DecodeKernel::QuerySource DecodeKernel::locateQuery(Value tileRow,
   row = b.select(inside, row, b.i32(0));
   Value query = b.divU(row, group);
   Value head = b.add(firstHead, b.sub(row, b.mul(query, group)));
-  head =
-      b.select(isSecond, b.divU(head, kernel.param(P::SignalPerNoise)), head);
+  if (!isOne)
+    head = b.select(isSecond, kernel.noiseHeadOf(head), head);
   auto ofMap = [&](auto get) {
-    return b.select(isSecond, get(P::Q2), get(P::Q1));
+    return isOne ? get(P::Q1) : b.select(isSecond, get(P::Q2), get(P::Q1));
   };
   Value pointer = ofMap([&](P tensor) { return kernel.param(tensor); });
   const Value indices[] = {batch, head, queryAt(query), column};
@@ -50,7 +55,8 @@ DecodeKernel::QuerySource DecodeKernel::locateQuery(Value tileRow,
 /// lies beyond the width, reads element 0 and is zeros.
 void DecodeKernel::bringQueries() {
   const int64_t step = spec.elementwise ? 1 : kChunkElements,
-                perRow = spec.getPaddedHeadDim() / step, all = 16 * perRow,
+                perRow = spec.getPaddedHeadDim() / step,
+                all = layout.stateRows * perRow,
                 threads = spec.getReadingThreads();
   auto bring = [&](Value at) {
     Value row = b.divU(at, perRow), column = b.mul(b.remU(at, perRow), step);

@@ -1,4 +1,4 @@
-//===- ForwardKernel.cpp - both maps of a block of queries ----------------===//
+//===- ForwardKernel.cpp - the maps of a block of queries -----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -31,8 +31,12 @@ private:
   bool isPair() const { return placement == GpuPlacement::Pair; }
   /// Maps whose scores a warp computes, and maps that it accumulates. With more
   /// than one warp to a row, index 0 is the warp's own map, whichever that is.
-  int64_t scoreMaps() const { return placement == GpuPlacement::Both ? 2 : 1; }
-  int64_t sumMaps() const { return placement == GpuPlacement::Apart ? 1 : 2; }
+  int64_t scoreMaps() const {
+    return placement == GpuPlacement::Both ? spec.maps : 1;
+  }
+  int64_t sumMaps() const {
+    return placement == GpuPlacement::Apart ? 1 : spec.maps;
+  }
   void locate();
   void bringQueries();
   void keepQueries();
@@ -111,7 +115,7 @@ Value ForwardKernel::mapOffset(int64_t bytes, int64_t map) {
 void ForwardKernel::bringQueries() {
   using P = GpuParam;
   int64_t rows = spec.getRows();
-  for (int64_t map = 0; map < 2; ++map) {
+  for (int64_t map = 0; map < spec.maps; ++map) {
     const P tensor = map ? P::Q2 : P::Q1;
     Value base = kernel.headBase(tensor, place.batch,
                                  map ? place.noiseHead : place.head);
@@ -222,7 +226,7 @@ void ForwardKernel::accumulate(
   atom->multiplyValues(pipeline->values(stage), probabilities, maps.sums);
 }
 
-// Products with K of both maps first, then one branch for what is hidden and
+// Products with K of all maps first, then one branch for what is hidden and
 // one for sums that grew: between branches ptxas may overlap what it likes.
 Values ForwardKernel::computeTile(const KVPipeline::Tile &tile,
                                   ValueRange carried) {

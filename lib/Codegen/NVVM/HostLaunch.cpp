@@ -25,6 +25,7 @@ static GpuKernelSpec getMapsSpec(DifferentialMapsOpInterface op,
   spec.valueDim = op.getValueDim();
   spec.schedule = schedule;
   spec.elementwise = elementwise;
+  spec.maps = op.hasSecondMap() ? 2 : 1;
   spec.sharedKeys = op.getK1() == op.getK2();
   auto tableType = [&](Value table) {
     return table ? elementType(table) : Type();
@@ -75,6 +76,7 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(OnlineAttentionOp op,
 GpuKernelSpec mlir::diffattn::getGpuKernelSpec(FinalizeOp op) {
   GpuKernelSpec spec;
   spec.kind = GpuKernelKind::Merge;
+  spec.maps = op.hasSecondMap() ? 2 : 1;
   spec.valueDim = op.getValueDim();
   setEpilogue(op, spec);
   return spec;
@@ -209,8 +211,10 @@ void AttentionLaunch::emit(ArrayRef<ScheduleCase> cases) {
         getGpuKernelSpec(op, cases.front().schedule, /*elementwise=*/false);
     EpilogueRules epilogue = getEpilogueRules(op);
     host.fillScores(getScoreRules(op), spec.scaledScores());
-    host.fillEpilogue(epilogue, signalHeads,
-                      host.sharing(host.operands.q1, host.operands.q2));
+    Value signalPerNoise;
+    if (op.hasSecondMap())
+      signalPerNoise = host.sharing(host.operands.q1, host.operands.q2);
+    host.fillEpilogue(epilogue, signalHeads, signalPerNoise);
     host.fillFlags(epilogue);
     if (mayCopyChunks(spec))
       chunksAllowed = host.canCopyChunks();

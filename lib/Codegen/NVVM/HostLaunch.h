@@ -41,15 +41,15 @@ void replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
 void replaceByLaunch(RewriterBase &rewriter, OnlineAttentionOp op,
                      gpu::GPUModuleOp module);
 
-/// The merges of both maps over ranges, whose results nothing else reads, and
-/// the finalize behind them.
+/// The merges of the maps over ranges, whose results nothing else reads, and
+/// the finalize behind them. Of one map `merge2` is null.
 struct MergedEnd {
   MergeOp merge1, merge2;
   FinalizeOp finalize;
 };
 /// The merges that feed `op`; fails, with an error, where there are none.
 FailureOr<MergedEnd> findMerges(FinalizeOp op);
-/// Replaces the three by one launch; the buffers between them go as well.
+/// Replaces them by one launch; the buffers between them go as well.
 void replaceByLaunch(RewriterBase &rewriter, const MergedEnd &ops,
                      gpu::GPUModuleOp module);
 

@@ -21,7 +21,7 @@ KVPipeline::KVPipeline(AttentionKernel &kernel, Value batch, Value head,
     return kernel.headBase(tensor, batch, b.divU(head, kernel.param(sharing)));
   };
   key1 = base(P::K1, head, P::SignalPerKey1);
-  if (!kernel.spec.sharedKeys)
+  if (kernel.spec.hasSecondKeys())
     key2 = base(P::K2, noiseHead, P::NoisePerKey2);
   value = base(P::V, head, P::SignalPerValue);
 }
@@ -42,7 +42,7 @@ void KVPipeline::issue(Value tile, Value stage) {
                          kernel.param(getGpuStride(tensor, 0))});
   };
   copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1, spec.headDim);
-  if (!spec.sharedKeys)
+  if (spec.hasSecondKeys())
     copy(layout.keyBytes, spec.getPaddedHeadDim(), layout.headPitch, key2,
          P::K2, spec.headDim);
   copy(layout.valueOffset, spec.getPaddedValueDim(), layout.valuePitch, value,

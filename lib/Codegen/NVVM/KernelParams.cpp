@@ -13,7 +13,6 @@ namespace {
 /// The readers of KernelParams.def. They depend on nothing that a kernel's name
 /// does not tell.
 namespace reader {
-bool always(const GpuKernelSpec &) { return true; }
 bool attends(const GpuKernelSpec &spec) {
   return spec.kind != GpuKernelKind::Merge;
 }
@@ -27,6 +26,16 @@ bool splitsKeys(const GpuKernelSpec &spec) {
   return spec.kind != GpuKernelKind::Forward;
 }
 bool finishes(const GpuKernelSpec &spec) { return !decodes(spec); }
+bool hasSecondMap(const GpuKernelSpec &spec) { return spec.maps == 2; }
+bool splitsSecondMap(const GpuKernelSpec &spec) {
+  return splitsKeys(spec) && hasSecondMap(spec);
+}
+bool decodesSecondMap(const GpuKernelSpec &spec) {
+  return decodes(spec) && hasSecondMap(spec);
+}
+bool subtracts(const GpuKernelSpec &spec) {
+  return finishes(spec) && hasSecondMap(spec);
+}
 /// Innermost strides are 1 where 16 bytes are copied or stored at a time.
 bool readsByElement(const GpuKernelSpec &spec) {
   return attends(spec) && (spec.elementwise || spec.isPlain());
@@ -35,7 +44,8 @@ bool storesByElement(const GpuKernelSpec &spec) {
   return merges(spec) || (finishes(spec) && readsByElement(spec));
 }
 bool hasSecondKeys(const GpuKernelSpec &spec) {
-  return attends(spec) && (!spec.sharedKeys || spec.isPlain());
+  return attends(spec) && hasSecondMap(spec) &&
+         (spec.hasSecondKeys() || spec.isPlain());
 }
 bool storesByMap(const GpuKernelSpec &spec) {
   return finishes(spec) && spec.storesByMap();
@@ -43,8 +53,14 @@ bool storesByMap(const GpuKernelSpec &spec) {
 bool readsQueriesByMap(const GpuKernelSpec &spec) {
   return attends(spec) && spec.isWgmma();
 }
+bool readsSecondQueriesByMap(const GpuKernelSpec &spec) {
+  return readsQueriesByMap(spec) && hasSecondMap(spec);
+}
 bool readsQueriesByPointer(const GpuKernelSpec &spec) {
   return attends(spec) && !spec.isWgmma();
+}
+bool readsSecondQueriesByPointer(const GpuKernelSpec &spec) {
+  return readsQueriesByPointer(spec) && hasSecondMap(spec);
 }
 bool readsByMap(const GpuKernelSpec &spec) {
   return attends(spec) && (spec.isWgmma() || spec.isBulk());
@@ -60,6 +76,9 @@ bool readsSecondKeysByPointer(const GpuKernelSpec &spec) {
 }
 bool readsSecondKeysByElement(const GpuKernelSpec &spec) {
   return hasSecondKeys(spec) && readsByElement(spec);
+}
+bool readsSecondQueriesByElement(const GpuKernelSpec &spec) {
+  return readsByElement(spec) && hasSecondMap(spec);
 }
 template <MaskOperand operand>
 bool loads(const GpuKernelSpec &spec) {

@@ -86,11 +86,11 @@ int64_t GpuKernelSpec::getStages() const {
 
 GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
   if (kind == GpuKernelKind::Merge)
-    return GpuSharedLayout::ofMerge(valueDim);
+    return GpuSharedLayout::ofMerge(valueDim, maps);
   if (isPlain())
     return {};
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
-    return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys);
+    return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys, maps);
   return GpuSharedLayout(getTiles(), headDim, valueDim, sharedKeys);
 }
 
@@ -126,6 +126,8 @@ std::string GpuKernelSpec::getName() const {
   const bool hasEpilogue = kind != GpuKernelKind::Decode;
   if (kind == GpuKernelKind::Merge) {
     os << valueDim << "_" << typeName(resultType);
+    if (maps == 1)
+      os << "_onemap";
   } else {
     os << headDim << "x" << valueDim << "_" << typeName(elementType);
     if (hasEpilogue && resultType != elementType)
@@ -153,6 +155,8 @@ std::string GpuKernelSpec::getName() const {
     }
     if (sharedKeys)
       os << "_onekey";
+    if (maps == 1)
+      os << "_onemap";
     type("packed", queryBoundType);
     type("packedkeys", keyBoundType);
     type("pages", pageType);

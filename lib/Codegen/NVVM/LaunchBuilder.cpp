@@ -197,10 +197,12 @@ void LaunchBuilder::fillScores(const ScoreRules &scores, bool scaled) {
   argument(P::Keys) = i32(keyCount());
   fillSequences();
   const View &signal = operands.q1, &noise = operands.q2;
-  argument(P::SignalPerNoise) = i32(sharing(signal, noise));
+  if (noise)
+    argument(P::SignalPerNoise) = i32(sharing(signal, noise));
   argument(P::SignalPerKey1) = i32(sharing(signal, operands.k1));
   argument(P::SignalPerValue) = i32(sharing(signal, operands.v));
-  argument(P::NoisePerKey2) = i32(sharing(noise, operands.k2));
+  if (noise)
+    argument(P::NoisePerKey2) = i32(sharing(noise, operands.k2));
   int64_t left = scores.reach.left.value_or(-1),
           right = scores.reach.right.value_or(-1);
   auto near = [](int64_t limit) {
@@ -233,16 +235,20 @@ void LaunchBuilder::fillEpilogue(const EpilogueRules &epilogue,
   using View = OperandView;
   setTensor(P::O, operands.output);
   setTensor(P::Gate, operands.gate);
-  setOperand(P::Lambda, operands.lambda, {View::Batch, View::Row, View::Head});
+  if (operands.lambda)
+    setOperand(P::Lambda, operands.lambda,
+               {View::Batch, View::Row, View::Head});
   if (operands.normWeight)
     setOperand(P::NormWeight, operands.normWeight, {View::Column});
-  argument(P::SignalPerNoise) = i32(signalPerNoise);
+  if (signalPerNoise)
+    argument(P::SignalPerNoise) = i32(signalPerNoise);
   // A lambda without heads is the same for all of them.
-  argument(P::SignalPerLambda) =
-      operands.lambda.axes[View::Head] < 0
-          ? i32(1)
-          : i32(compute<arith::DivUIOp>(signalHeads,
-                                        size(operands.lambda, View::Head)));
+  if (operands.lambda)
+    argument(P::SignalPerLambda) =
+        operands.lambda.axes[View::Head] < 0
+            ? i32(1)
+            : i32(compute<arith::DivUIOp>(signalHeads,
+                                          size(operands.lambda, View::Head)));
   argument(P::NormEps) = f32(epilogue.eps);
   argument(P::OutScale) = f32(epilogue.outScale);
 }
@@ -323,7 +329,7 @@ Value LaunchBuilder::countSectionHeads(const GpuKernelSpec &spec, Value all) {
                                   size(view, OperandView::Column));
   };
   Value row = compute<arith::AddIOp>(columns(operands.k1), columns(operands.v));
-  if (!spec.sharedKeys)
+  if (spec.hasSecondKeys())
     row = compute<arith::AddIOp>(row, columns(operands.k2));
   Value bytes = compute<arith::MulIOp>(compute<arith::MulIOp>(row, keyCount()),
                                        index(elementBytes(operands.v.value)));

@@ -31,7 +31,7 @@ public:
   /// (GpuKernelSpec::scaledScores).
   void fillScores(const ScoreRules &scores, bool scaled);
   /// Arguments for kernels that end with the epilogue. Noise heads are those of
-  /// which `signalPerNoise` signal heads share one.
+  /// which `signalPerNoise` signal heads share one; null without a second map.
   void fillEpilogue(const EpilogueRules &epilogue, Value signalHeads,
                     Value signalPerNoise);
   /// Bits of GpuFlag; `epilogue`: of kernels that end with it.

@@ -106,9 +106,12 @@ MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
   SmallVector<Factors> factors(maps, Factors(rowTiles));
   for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
     for (int64_t h = 0; h < 2; ++h) {
-      Value row = b.minS(queryRow(rowTile, h), lastRow);
-      Value minusLambda =
-          b.mulF(kernel.loadLambda(place.batch, row, place.head), b.f32(-1.0));
+      Value minusLambda;
+      if (kernel.spec.maps == 2) {
+        Value row = b.minS(queryRow(rowTile, h), lastRow);
+        minusLambda = b.mulF(kernel.loadLambda(place.batch, row, place.head),
+                             b.f32(-1.0));
+      }
       for (auto [map, ofMap] : llvm::enumerate(states)) {
         Value sum = softmax.reduceQuad(ofMap[rowTile].sum[h]);
         Value weight = minusLambda;

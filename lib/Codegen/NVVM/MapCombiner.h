@@ -32,8 +32,8 @@ struct MapSums {
 void rescaleSums(OnlineSoftmax &softmax, Accumulator &sums,
                  ArrayRef<OnlineSoftmax::Step> steps);
 
-/// What follows the loop over keys: both maps are divided by their sums,
-/// subtracted, and finished as rows of the result.
+/// What follows the loop over keys: maps are divided by their sums, the second
+/// one, if there is one, subtracted, and finished as rows of the result.
 class MapCombiner {
 public:
   /// With more than one warp to a row, `ownMap` is the map of this one.
@@ -64,8 +64,8 @@ public:
 
 private:
   using Factors = SmallVector<std::array<Value, 2>>;
-  /// What the sums of each map are multiplied by, by tile of rows: 1 / l1 and
-  /// -lambda / l2.
+  /// What the sums of each map are multiplied by, by tile of rows: 1 / l1 and,
+  /// with a second one, -lambda / l2.
   SmallVector<Factors> getFactors(size_t maps,
                                   ArrayRef<SmallVector<RowState>> states);
   void pass(Accumulator &x);

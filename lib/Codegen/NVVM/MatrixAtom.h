@@ -14,7 +14,9 @@ namespace mlir::diffattn::gpucode {
 /// Fragments of one tile of 16 rows: of queries, one for each 16 columns; of
 /// scores and sums, one for each 8 columns, of which a lane has the columns
 /// 2 * laneColumn and the next one in the rows laneRow and laneRow + 8; of
-/// probabilities, one for each 16 keys.
+/// probabilities, one for each 16 keys. Where a lane has one row
+/// (GpuKernelSpec::getLaneRows), the others are zeros in operands, and nobody
+/// reads them in results.
 using RowFragments = SmallVector<Fragment>;
 /// Of each tile of rows: scores of one tile of keys, sums of one map.
 using ScoreTile = SmallVector<RowFragments>;

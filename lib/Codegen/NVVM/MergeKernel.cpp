@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// diffattn.merge of the ranges of both maps and diffattn.finalize. A block
+// diffattn.merge of the ranges of the maps and diffattn.finalize. A block
 // takes one query of one signal head. Of as many ranges as it has threads, each
 // thread reads the maximum and the sum of one: so all of them are on their way
 // at once, and every range has its weight before an accumulator is read. Warps
@@ -36,7 +36,8 @@ class MergeKernel {
 public:
   explicit MergeKernel(AttentionKernel &kernel)
       : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
-        width(spec.valueDim), columns(llvm::divideCeil(width, 32)) {}
+        numMaps(spec.maps), width(spec.valueDim),
+        columns(llvm::divideCeil(width, 32)) {}
   void emit();
 
 private:
@@ -48,12 +49,19 @@ private:
   /// order. What was at `scratch` is no longer read.
   Values reduceBlock(Values mine, int64_t scratch,
                      function_ref<Value(Value, Value)> join);
-  /// One `kThreads` of ranges from `first` on: maxima and sums of both maps,
-  /// then this lane's columns of both.
+  /// One `kThreads` of ranges from `first` on: maxima and sums of the maps,
+  /// then this lane's columns of each.
   Values mergeRanges(Value first, ValueRange carried);
   Values addRanges(Value first, Value split, ValueRange sums);
-  /// This thread's column of both maps, summed over the warps.
+  /// This thread's column of each map, summed over the warps.
   MapPair joinWarps(ValueRange sums, Value column);
+  /// Maxima and sums of the maps before the first range.
+  Values emptyStates() {
+    Values empty;
+    for (int64_t map = 0; map < numMaps; ++map)
+      empty.append({b.minusInfinity(), b.f32(0.0)});
+    return empty;
+  }
   Value place(int64_t offset, Value index, int64_t bytes) {
     return b.bytes(b.bytes(kernel.shared, b.mul(index, bytes)), offset);
   }
@@ -62,7 +70,7 @@ private:
   GpuBuilder &b;
   const GpuKernelSpec &spec;
   const GpuSharedLayout &layout;
-  int64_t width, columns;
+  int64_t numMaps, width, columns;
   Value query, head, batch;
   /// Of a map: where the row's state of the first range lies, and how far it is
   /// to the next range's, in states.
@@ -70,8 +78,9 @@ private:
     P max, sum, acc;
     Value row, step, accRow, accStep;
   };
-  MapStates maps[2] = {{P::Max1, P::Sum1, P::Acc1, {}, {}, {}, {}},
-                       {P::Max2, P::Sum2, P::Acc2, {}, {}, {}, {}}};
+  MapStates ofMaps[2] = {{P::Max1, P::Sum1, P::Acc1, {}, {}, {}, {}},
+                         {P::Max2, P::Sum2, P::Acc2, {}, {}, {}, {}}};
+  MutableArrayRef<MapStates> maps{ofMaps, static_cast<size_t>(spec.maps)};
 };
 } // namespace
 
@@ -89,6 +98,8 @@ void MergeKernel::locate() {
   };
   locate({}, maps[0].row, maps[0].step);
   locate({}, maps[0].accRow, maps[0].accStep);
+  if (numMaps == 1)
+    return;
   locate(kernel.param(P::SignalPerNoise), maps[1].row, maps[1].step);
   locate(kernel.param(P::SignalPerAcc2), maps[1].accRow, maps[1].accStep);
 }
@@ -115,16 +126,16 @@ Values MergeKernel::reduceBlock(Values mine, int64_t scratch,
 }
 
 Values MergeKernel::addRanges(Value first, Value split, ValueRange sums) {
-  auto pair = VectorType::get(2, b.f32());
+  auto ofWeights = VectorType::get(numMaps, b.f32());
   // Everything is on its way before the first number is used.
   SmallVector<Value> weights;
   SmallVector<Values> loaded;
   for (int64_t ahead = 0; ahead < kRangesAhead; ++ahead) {
     Value at = b.add(split, ahead * kWarps);
-    SmallVector<Value> ofMaps =
-        b.unpack(b.load(pair, place(layout.mergeWeights, at, 8), 8));
+    SmallVector<Value> weightsAt = b.unpack(b.load(
+        ofWeights, place(layout.mergeWeights, at, 4 * numMaps), 4 * numMaps));
     Value range = b.toI64(b.add(first, at));
-    for (auto [states, weight] : llvm::zip_equal(maps, ofMaps)) {
+    for (auto [states, weight] : llvm::zip_equal(maps, weightsAt)) {
       // NaN is a weight.
       Value exists = b.compareF(LLVM::FCmpPredicate::uge, weight, b.f32(0.0));
       weights.push_back(weight);
@@ -152,7 +163,7 @@ Values MergeKernel::addRanges(Value first, Value split, ValueRange sums) {
   Values next(sums.begin(), sums.end());
   for (auto [i, numbers] : llvm::enumerate(loaded))
     for (auto [column, number] : llvm::enumerate(numbers)) {
-      Value &sum = next[i % 2 * columns + column];
+      Value &sum = next[i % numMaps * columns + column];
       sum = b.fma(number, weights[i], sum);
     }
   return next;
@@ -165,24 +176,27 @@ Values MergeKernel::mergeRanges(Value first, ValueRange carried) {
   Value exists =
       b.compare(LLVM::ICmpPredicate::slt, split, kernel.param(P::Splits));
   Value range = b.toI64(split);
-  Values theirs =
-      b.branch(exists,
-               [&]() -> Values {
-                 Values loaded;
-                 for (const MapStates &states : maps) {
-                   Value at = b.add(states.row, b.mul(range, states.step));
-                   for (P state : {states.max, states.sum})
-                     loaded.push_back(b.load(
-                         f32, b.element(f32, kernel.param(state), at), 4));
-                 }
-                 return loaded;
-               },
-               {b.minusInfinity(), b.f32(0.0), b.minusInfinity(), b.f32(0.0)});
-  Values maxima = reduceBlock({theirs[0], theirs[2]}, layout.mergeMaxima,
+  Values theirs = b.branch(
+      exists,
+      [&]() -> Values {
+        Values loaded;
+        for (const MapStates &states : maps) {
+          Value at = b.add(states.row, b.mul(range, states.step));
+          for (P state : {states.max, states.sum})
+            loaded.push_back(
+                b.load(f32, b.element(f32, kernel.param(state), at), 4));
+        }
+        return loaded;
+      },
+      emptyStates());
+  Values ofRanges;
+  for (int64_t map = 0; map < numMaps; ++map)
+    ofRanges.push_back(theirs[2 * map]);
+  Values maxima = reduceBlock(ofRanges, layout.mergeMaxima,
                               [&](Value x, Value y) { return b.maxF(x, y); });
   Values next(carried.begin(), carried.end());
-  Values weights(2), sums(2), ours(2);
-  for (int64_t map = 0; map < 2; ++map) {
+  Values weights(numMaps), sums(numMaps), ours(numMaps);
+  for (int64_t map = 0; map < numMaps; ++map) {
     Value max = b.maxF(carried[2 * map], maxima[map]);
     Value subtract = emitSubtrahend(math, max);
     ours[map] = math.exponential(b.subF(carried[2 * map], subtract));
@@ -193,29 +207,31 @@ Values MergeKernel::mergeRanges(Value first, ValueRange carried) {
     weights[map] = b.select(isEmpty, b.f32(kNothing), weight);
     next[2 * map] = max;
   }
-  b.store(b.pack(weights), place(layout.mergeWeights, kernel.thread, 8), 8);
+  b.store(b.pack(weights),
+          place(layout.mergeWeights, kernel.thread, 4 * numMaps), 4 * numMaps);
   sums = reduceBlock(sums, layout.mergeSums,
                      [&](Value x, Value y) { return b.addF(x, y); });
-  for (int64_t map = 0; map < 2; ++map) {
+  for (int64_t map = 0; map < numMaps; ++map) {
     next[2 * map + 1] = b.fma(carried[2 * map + 1], ours[map], sums[map]);
     for (int64_t i = 0; i < columns; ++i) {
-      Value &sum = next[4 + map * columns + i];
+      Value &sum = next[2 * numMaps + map * columns + i];
       sum = b.mulF(sum, ours[map]);
     }
   }
   Value left = b.minS(b.sub(kernel.param(P::Splits), first), b.i32(kThreads));
   Values merged = b.loop(
-      kernel.warp, left, kRangesAhead * kWarps, ValueRange(next).drop_front(4),
+      kernel.warp, left, kRangesAhead * kWarps,
+      ValueRange(next).drop_front(2 * numMaps),
       [&](Value split, ValueRange sums) {
         return addRanges(first, split, sums);
       },
       /*mayUnroll=*/false);
-  llvm::copy(merged, next.begin() + 4);
+  llvm::copy(merged, next.begin() + 2 * numMaps);
   return next;
 }
 
 MapPair MergeKernel::joinWarps(ValueRange sums, Value column) {
-  const int64_t mapBytes = 4 * 32 * columns, warpBytes = 2 * mapBytes;
+  const int64_t mapBytes = 4 * 32 * columns, warpBytes = numMaps * mapBytes;
   Value mine = b.element(
       b.f32(), place(layout.mergeColumns, kernel.warp, warpBytes), kernel.lane);
   for (auto [i, sum] : llvm::enumerate(sums))
@@ -225,7 +241,7 @@ MapPair MergeKernel::joinWarps(ValueRange sums, Value column) {
       b.element(b.f32(), b.bytes(kernel.shared, layout.mergeColumns), column);
   MapPair joined;
   for (int64_t warp = 0; warp < kWarps; ++warp)
-    for (int64_t map = 0; map < 2; ++map) {
+    for (int64_t map = 0; map < numMaps; ++map) {
       Value theirs = b.load(
           b.f32(), b.bytes(ofColumn, warp * warpBytes + map * mapBytes), 4);
       joined[map] = warp ? b.addF(joined[map], theirs) : theirs;
@@ -235,8 +251,8 @@ MapPair MergeKernel::joinWarps(ValueRange sums, Value column) {
 
 void MergeKernel::emit() {
   locate();
-  Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(), b.f32(0.0)};
-  initial.append(2 * columns, b.f32(0.0));
+  Values initial = emptyStates();
+  initial.append(numMaps * columns, b.f32(0.0));
   Values final = b.loop(
       b.i32(0), kernel.param(P::Splits), kThreads, initial,
       [&](Value first, ValueRange carried) {
@@ -245,12 +261,17 @@ void MergeKernel::emit() {
       /*mayUnroll=*/false);
 
   Value column = b.minS(kernel.thread, b.i32(width - 1));
-  MapPair sums = joinWarps(ValueRange(final).drop_front(4), column);
+  MapPair sums = joinWarps(ValueRange(final).drop_front(2 * numMaps), column);
   Epilogue epilogue(kernel, batch, head);
   Value one = epilogue.divideBySum(b.f32(1.0), final[1]);
-  Value lambda = kernel.loadLambda(batch, query, head);
-  Value two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)), final[3]);
-  Value x = b.fma(sums[1], two, b.mulF(sums[0], one));
+  Value two;
+  if (numMaps == 2) {
+    Value lambda = kernel.loadLambda(batch, query, head);
+    two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)), final[3]);
+  }
+  Value x = b.mulF(sums[0], one);
+  if (two)
+    x = b.fma(sums[1], two, x);
   Value inside =
       b.compare(LLVM::ICmpPredicate::slt, kernel.thread, b.i32(width));
   Value square = b.select(inside, b.mulF(x, x), b.f32(0.0));

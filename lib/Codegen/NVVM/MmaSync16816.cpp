@@ -17,8 +17,8 @@ namespace {
 class MatrixReader {
 public:
   /// A (16 rows x 16 columns) and, transposed, B from rows along the contracted
-  /// axis.
-  enum Pattern { RowsFirst, ColumnsFirst };
+  /// axis; A of 8 rows, whose others are zeros.
+  enum Pattern { RowsFirst, ColumnsFirst, EightRows };
   /// Panels of 64 columns lie `panelBytes` apart, or, with 0, side by side.
   MatrixReader(AttentionKernel &kernel, int64_t pitch, Pattern pattern,
                Value chunk = {}, int64_t panelBytes = 0);
@@ -30,6 +30,7 @@ public:
 private:
   AttentionKernel &kernel;
   int64_t pitch, mask, panelBytes;
+  Pattern pattern;
   Value row, half;
   DenseMap<int64_t, Value> offsets;
 };
@@ -54,16 +55,17 @@ private:
 };
 } // namespace
 
-static Fragment loadMatrix(GpuBuilder &b, Value sharedPointer, bool transpose) {
+static Fragment loadMatrix(GpuBuilder &b, Value sharedPointer, bool transpose,
+                           int64_t count) {
   auto type = LLVM::LLVMStructType::getLiteral(
-      b.getContext(), SmallVector<Type>(4, b.getI32Type()));
+      b.getContext(), SmallVector<Type>(count, b.getI32Type()));
   auto layout = transpose ? NVVM::MMALayout::col : NVVM::MMALayout::row;
   Value loaded = NVVM::LdMatrixOp::create(
-      b, type, sharedPointer, 4, layout,
+      b, type, sharedPointer, count, layout,
       NVVM::LdStMatrixShapeAttr::get(b.getContext(), 8, 8),
       NVVM::LdStMatrixEltType::B16);
   Fragment fragment;
-  for (int64_t i = 0; i < 4; ++i)
+  for (int64_t i = 0; i < count; ++i)
     fragment[i] = LLVM::ExtractValueOp::create(b, loaded, i);
   return fragment;
 }
@@ -97,12 +99,16 @@ static Fragment multiply(GpuBuilder &b, Type type, const Fragment &a, Value b0,
 MatrixReader::MatrixReader(AttentionKernel &kernel, int64_t pitch,
                            Pattern pattern, Value chunk, int64_t panelBytes)
     : kernel(kernel), pitch(pitch), mask(SharedTile::swizzleMask(pitch)),
-      panelBytes(panelBytes ? panelBytes : (mask + 1) * kChunkBytes) {
+      panelBytes(panelBytes ? panelBytes : (mask + 1) * kChunkBytes),
+      pattern(pattern) {
   GpuBuilder &b = kernel.b;
   Value lane = kernel.lane;
   if (pattern == RowsFirst) {
     row = b.remU(lane, 16);
     half = b.divU(lane, 16);
+  } else if (pattern == EightRows) {
+    row = b.remU(lane, 8);
+    half = b.remU(b.divU(lane, 8), 2);
   } else {
     row = b.add(b.remU(lane, 8), b.mul(b.divU(lane, 16), 8));
     half = b.remU(b.divU(lane, 8), 2);
@@ -126,14 +132,19 @@ Fragment MatrixReader::read(Value tileBase, int64_t rowBlock, int64_t chunk,
   Value pointer =
       b.bytes(b.bytes(tileBase, offset),
               rowBlock * 16 * pitch + chunk / (mask + 1) * panelBytes);
-  return loadMatrix(b, pointer, transpose);
+  if (pattern != EightRows)
+    return loadMatrix(b, pointer, transpose, /*count=*/4);
+  Fragment read = loadMatrix(b, pointer, transpose, /*count=*/2);
+  return {read[0], b.i32(0), read[1], b.i32(0)};
 }
 
 MmaSync16816::MmaSync16816(AttentionKernel &kernel, Value valueChunk)
     : kernel(kernel), b(kernel.b),
       headSteps(kernel.spec.getPaddedHeadDim() / 16),
       chunkStep(valueChunk ? 4 : 2),
-      queryReader(kernel, kernel.layout.headPitch, MatrixReader::RowsFirst),
+      queryReader(kernel, kernel.layout.headPitch,
+                  kernel.spec.getLaneRows() == 2 ? MatrixReader::RowsFirst
+                                                 : MatrixReader::EightRows),
       keyReader(kernel, kernel.layout.keyPitch, MatrixReader::ColumnsFirst,
                 /*chunk=*/{}, kernel.layout.keyPanelBytes),
       valueReader(kernel, kernel.layout.valuePitch, MatrixReader::RowsFirst,

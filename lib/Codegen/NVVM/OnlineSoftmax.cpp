@@ -12,18 +12,20 @@ using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
 OnlineSoftmax::OnlineSoftmax(AttentionKernel &kernel)
-    : kernel(kernel), b(kernel.b) {}
+    : kernel(kernel), b(kernel.b), laneRows(kernel.spec.getLaneRows()),
+      numbers(2 * laneRows) {}
 
-static GpuBuilder::Values flatten(ArrayRef<Fragment> fragments) {
+GpuBuilder::Values OnlineSoftmax::flatten(ArrayRef<Fragment> fragments) const {
   GpuBuilder::Values values;
   for (const Fragment &fragment : fragments)
-    values.append(fragment.begin(), fragment.end());
+    values.append(fragment.begin(), fragment.begin() + numbers);
   return values;
 }
 
-static void unflatten(ValueRange values, MutableArrayRef<Fragment> fragments) {
+void OnlineSoftmax::unflatten(ValueRange values,
+                              MutableArrayRef<Fragment> fragments) const {
   for (auto [i, value] : llvm::enumerate(values))
-    fragments[i / 4][i % 4] = value;
+    fragments[i / numbers][i % numbers] = value;
 }
 
 /// Column within the tile of register `i` of the scores' `n`-th 8 keys, before
@@ -37,7 +39,7 @@ void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value noiseHead,
     GpuMath math(b);
     Value scale = kernel.param(GpuParam::ScoreScale);
     for (Fragment &fragment : scores)
-      for (Value &score : fragment) {
+      for (Value &score : MutableArrayRef(fragment).take_front(numbers)) {
         if (!spec.softcap) {
           score = b.mulF(score, scale);
           continue;
@@ -72,7 +74,7 @@ SmallVector<Fragment> OnlineSoftmax::maskElements(ArrayRef<Fragment> scores,
   masks.beginHead(noiseHead, lanes);
   Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
   SmallVector<Fragment> masked(scores);
-  for (int64_t h = 0; h < 2; ++h) {
+  for (int64_t h = 0; h < laneRows; ++h) {
     masks.beginQuery(rows[h]);
     for (auto [n, fragment] : llvm::enumerate(masked))
       for (int64_t i = 2 * h; i < 2 * h + 2; ++i)
@@ -91,7 +93,7 @@ SmallVector<Fragment> OnlineSoftmax::maskPartialTile(ArrayRef<Fragment> scores,
   // Both queries of a key in turn: its number is needed no longer then.
   for (auto [n, fragment] : llvm::enumerate(masked))
     for (int64_t column = 0; column < 2; ++column)
-      for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t h = 0; h < laneRows; ++h) {
         Value &score = fragment[2 * h + column];
         score = masks.maskInTile(score, h, 8 * n + column);
       }
@@ -110,7 +112,7 @@ SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,
                                           Value key) {
   SmallVector<Fragment> masked(scores);
   Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
-  for (int64_t h = 0; h < 2; ++h) {
+  for (int64_t h = 0; h < laneRows; ++h) {
     VisibleRange seen = kernel.masks->getRange(rows[h]);
     // Relative to the lane's first key, so that each comparison has a constant.
     Value last = b.sub(kernel.masks->emit(seen.end, -1), firstKey);
@@ -139,7 +141,8 @@ GpuBuilder::Values OnlineSoftmax::rescale(ArrayRef<Value> sums,
         GpuBuilder::Values products;
         size_t perTile = sums.size() / steps.size();
         for (auto [i, sum] : llvm::enumerate(sums))
-          products.push_back(b.mulF(sum, steps[i / perTile].alpha[i % 4 / 2]));
+          products.push_back(
+              b.mulF(sum, steps[i / perTile].alpha[i % numbers / 2]));
         return products;
       },
       sums);
@@ -164,7 +167,7 @@ OnlineSoftmax::Step OnlineSoftmax::exponentiate(ArrayRef<Fragment> scores,
   Value factor = scaled ? b.f32(kLog2E) : kernel.param(GpuParam::ScoreScale);
   GpuMath math(b, factor);
   std::array<Value, 2> shift, grew;
-  for (int64_t h = 0; h < 2; ++h) {
+  for (int64_t h = 0; h < laneRows; ++h) {
     Value max = scores[0][2 * h];
     for (auto [n, fragment] : llvm::enumerate(scores))
       for (int64_t i = 2 * h; i < 2 * h + 2; ++i)
@@ -187,18 +190,18 @@ OnlineSoftmax::Step OnlineSoftmax::exponentiate(ArrayRef<Fragment> scores,
     shift[h] =
         scaled ? subtract : b.mulF(subtract, b.mulF(factor, b.f32(-1.0)));
   }
-  result.rescale = b.orI(grew[0], grew[1]);
+  result.rescale = laneRows == 2 ? b.orI(grew[0], grew[1]) : grew[0];
 
   for (const Fragment &fragment : scores) {
     Fragment power;
-    for (int64_t i = 0; i < 4; ++i) {
+    for (int64_t i = 0; i < numbers; ++i) {
       // One instruction less where the scale is part of the factor.
       power[i] = scaled ? math.exponential(b.subF(fragment[i], shift[i / 2]))
                         : b.exp2(b.fma(fragment[i], factor, shift[i / 2]));
     }
     result.powers.push_back(power);
   }
-  for (int64_t h = 0; h < 2; ++h) {
+  for (int64_t h = 0; h < laneRows; ++h) {
     Value sum = b.mulF(state.sum[h], result.alpha[h]);
     for (const Fragment &power : result.powers)
       sum = b.addF(b.addF(sum, power[2 * h]), power[2 * h + 1]);
@@ -213,6 +216,10 @@ SmallVector<Fragment> OnlineSoftmax::pack(ArrayRef<Fragment> powers) {
   for (size_t n = 0; n < powers.size(); n += 2) {
     Fragment operand;
     for (int64_t i = 0; i < 4; ++i) {
+      if (i % 2 >= laneRows) {
+        operand[i] = b.i32(0);
+        continue;
+      }
       const Fragment &power = powers[n + i / 2];
       operand[i] = b.packPair(kernel.element, power[2 * (i % 2)],
                               power[2 * (i % 2) + 1]);

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A warp takes one query. For 32 keys at a time each lane computes both scores
-// of one key, then the lanes share out the columns of V and take each key's
-// probabilities by shuffle. Operands are read where they lie, with any strides.
-// Without a goal for speed; right for any width up to 256.
+// A warp takes one query. For 32 keys at a time each lane computes the scores
+// of one key, a map each, then the lanes share out the columns of V and take
+// each key's probabilities by shuffle. Operands are read where they lie, with
+// any strides. Without a goal for speed; right for any width up to 256.
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
@@ -27,7 +27,8 @@ class PlainKernel {
 public:
   PlainKernel(AttentionKernel &kernel, const QueryBlock &place)
       : kernel(kernel), b(kernel.b), spec(kernel.spec),
-        columns(llvm::divideCeil(spec.valueDim, 32)), place(place) {}
+        columns(llvm::divideCeil(spec.valueDim, 32)), maps(spec.maps),
+        place(place) {}
   void emit();
 
 private:
@@ -46,7 +47,7 @@ private:
   AttentionKernel &kernel;
   GpuBuilder &b;
   const GpuKernelSpec &spec;
-  int64_t columns;
+  int64_t columns, maps;
   const QueryBlock &place;
   Value batch, head, noiseHead, row;
   std::array<Value, 2> query, key;
@@ -130,7 +131,7 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   PageTable::Place place{{}, at, {}};
   if (kernel.pages)
     place = kernel.pages->find(at);
-  for (int64_t map = 0; map < 2; ++map) {
+  for (int64_t map = 0; map < maps; ++map) {
     Value dot =
         product(query[map], queryStrides[map],
                 keyRow(keys[map], key[map], place), getGpuStride(keys[map], 3));
@@ -152,11 +153,12 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   // Every key of the block in turn, by all lanes. The block has sums of its
   // own: in one chain over all keys equal terms would be rounded alike.
   Value count = b.minS(b.sub(kernel.masks->keyLimit, first), b.i32(kKeys));
-  Values sums(2 * columns, b.f32(0.0));
+  Values sums(maps * columns, b.f32(0.0));
   sums = b.loop(
       b.i32(0), count, 1, sums, [&](Value j, ValueRange state) -> Values {
-        std::array<Value, 2> p{b.shuffle(probability[0], j),
-                               b.shuffle(probability[1], j)};
+        std::array<Value, 2> p;
+        for (int64_t map = 0; map < maps; ++map)
+          p[map] = b.shuffle(probability[map], j);
         PageTable::Place ofKey{{}, b.add(first, j), {}};
         if (place.page) {
           ofKey.page = b.shuffle(place.page, j);
@@ -175,15 +177,15 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
                                                        kernel.param(P::VW)));
           if (ofKey.exists)
             v = b.select(ofKey.exists, v, b.f32(0.0));
-          for (int64_t map = 0; map < 2; ++map)
+          for (int64_t map = 0; map < maps; ++map)
             result[map * columns + i] =
                 b.fma(p[map], v, state[map * columns + i]);
         }
         return result;
       });
-  for (int64_t map = 0; map < 2; ++map)
+  for (int64_t map = 0; map < maps; ++map)
     for (int64_t i = map * columns; i < (map + 1) * columns; ++i)
-      next[4 + i] = b.fma(carried[4 + i], decay[map], sums[i]);
+      next[2 * maps + i] = b.fma(carried[2 * maps + i], decay[map], sums[i]);
   return next;
 }
 
@@ -210,16 +212,22 @@ Values PlainKernel::forEachBlock(Value lower, Value upper, ValueRange initial) {
 
 void PlainKernel::finish(ValueRange values) {
   Epilogue epilogue(kernel, batch, head);
-  Value lambda = kernel.loadLambda(batch, row, head);
+  const bool isOne = maps == 1;
+  Value lambda;
+  if (!isOne)
+    lambda = kernel.loadLambda(batch, row, head);
   Value one =
       epilogue.divideBySum(b.f32(1.0), reduce(values[1], /*max=*/false));
-  Value two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)),
-                                   reduce(values[3], /*max=*/false));
+  Value two;
+  if (!isOne)
+    two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)),
+                               reduce(values[3], /*max=*/false));
   SmallVector<Value> x;
   Value squares = b.f32(0.0);
   for (int64_t i = 0; i < columns; ++i) {
-    Value sum = b.mulF(values[4 + i], one);
-    sum = b.fma(values[4 + columns + i], two, sum);
+    Value sum = b.mulF(values[2 * maps + i], one);
+    if (!isOne)
+      sum = b.fma(values[2 * maps + columns + i], two, sum);
     x.push_back(sum);
     Value inside =
         b.compare(LLVM::ICmpPredicate::slt, column(i), b.i32(spec.valueDim));
@@ -242,13 +250,15 @@ void PlainKernel::emit() {
     Value wide = b.toI64(row);
     query[0] = kernel.stridePointer(f32, kernel.headBase(P::Q1, batch, head),
                                     wide, kernel.param(P::Q1T));
-    query[1] =
-        kernel.stridePointer(f32, kernel.headBase(P::Q2, batch, noiseHead),
-                             wide, kernel.param(P::Q2T));
+    if (maps == 2)
+      query[1] =
+          kernel.stridePointer(f32, kernel.headBase(P::Q2, batch, noiseHead),
+                               wide, kernel.param(P::Q2T));
     key[0] = kernel.headBase(P::K1, batch,
                              b.divU(head, kernel.param(P::SignalPerKey1)));
-    key[1] = kernel.headBase(P::K2, batch,
-                             b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
+    if (maps == 2)
+      key[1] = kernel.headBase(
+          P::K2, batch, b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
     value = kernel.headBase(P::V, batch,
                             b.divU(head, kernel.param(P::SignalPerValue)));
     kernel.masks->beginHead(noiseHead, ScoreLanes::Single);
@@ -261,9 +271,10 @@ void PlainKernel::emit() {
       std::tie(firstSeen, endSeen) =
           kernel.masks->narrow(firstSeen, endSeen, /*threads=*/32);
     }
-    Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(),
-                   b.f32(0.0)};
-    initial.append(2 * columns, b.f32(0.0));
+    Values initial;
+    for (int64_t map = 0; map < maps; ++map)
+      initial.append({b.minusInfinity(), b.f32(0.0)});
+    initial.append(maps * columns, b.f32(0.0));
     Value lower = b.divU(firstSeen, kKeys);
     Value upper = b.divU(b.add(endSeen, kKeys - 1), kKeys);
     finish(forEachBlock(lower, upper, initial));

@@ -20,7 +20,7 @@ void AttentionKernel::enterSequence(Value sequence) {
 
 void AttentionKernel::locateBlock(QueryBlock &place) {
   const int64_t blocks = spec.getClusterBlocks();
-  place.noiseHead = b.divU(place.head, param(GpuParam::SignalPerNoise));
+  place.noiseHead = noiseHeadOf(place.head);
   place.firstRow = place.clusterRow;
   if (blocks == 1)
     return;

@@ -20,7 +20,7 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// States (max, sum, acc) of both maps, of ranges of keys or joined.
+/// States (max, sum, acc) of each map, of ranges of keys or joined.
 using States = SmallVector<Value>;
 
 namespace {
@@ -96,7 +96,8 @@ void SplitKV::emitStates(GpuSplitKVAttr schedule) {
   Value bytes = host.index(0);
   SmallVector<SmallVector<Value>> sizes;
   SmallVector<Value> shifts;
-  for (unsigned number = 0; number < 6; ++number) {
+  const unsigned states = op.hasSecondMap() ? 6 : 3;
+  for (unsigned number = 0; number < states; ++number) {
     sizes.push_back(stateSizes(number, ranges));
     Value count = host.index(sizeof(float));
     for (Value size : sizes.back())
@@ -110,7 +111,7 @@ void SplitKV::emitStates(GpuSplitKVAttr schedule) {
           ValueRange(), ValueRange{bytes}, ValueRange())
           .getMemref();
   States split, joined;
-  for (unsigned number = 0; number < 6; ++number) {
+  for (unsigned number = 0; number < states; ++number) {
     split.push_back(memref::ViewOp::create(b, stateType(sizes[number]),
                                            workspace, shifts[number],
                                            dynamicSizes(sizes[number])));
@@ -121,7 +122,7 @@ void SplitKV::emitStates(GpuSplitKVAttr schedule) {
   auto online =
       OnlineAttentionOp::create(b, op, op.getQOffset(), split, splitSize);
   online.setScheduleAttr(schedule);
-  for (size_t map : {0, 3})
+  for (unsigned map = 0; map < states; map += 3)
     MergeOp::create(b, TypeRange(), split[map], split[map + 1], split[map + 2],
                     joined[map], joined[map + 1], joined[map + 2]);
   FinalizeOp::create(b, op, joined);

@@ -28,12 +28,14 @@ static Value blockHeads(LaunchBuilder &host, OnlineAttentionOp op,
   return group;
 }
 
-/// Arguments for `states` of ranges: (max, sum, acc) of both maps.
-static void setStates(LaunchBuilder &host, const std::array<Value, 6> &states) {
+/// Arguments for `states` of ranges: (max, sum, acc) of each map.
+static void setStates(LaunchBuilder &host, ValueRange states) {
   using P = GpuParam;
   const P params[] = {P::Max1, P::Sum1, P::Acc1, P::Max2, P::Sum2, P::Acc2};
-  for (auto [param, state] : llvm::zip_equal(params, states))
-    host.setPointer(param, state);
+  for (auto [number, state] : llvm::enumerate(states))
+    host.setPointer(params[number], state);
+  if (states.size() < std::size(params))
+    return;
   auto heads = [](Value state) {
     return cast<MemRefType>(state.getType()).getDimSize(2);
   };
@@ -51,16 +53,16 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   const GpuKernelSpec spec = getGpuKernelSpec(op, /*elementwise=*/false);
   host.fillScores(getScoreRules(op), spec.scaledScores());
   host.fillFlags(std::nullopt);
-  setStates(host, {op.getMax1(), op.getSum1(), op.getAcc1(), op.getMax2(),
-                   op.getSum2(), op.getAcc2()});
+  setStates(host, op.getStates());
 
   Value queries = host.size(host.operands.q1, OperandView::Row);
   Value heads = host.size(host.operands.q1, OperandView::Head);
   Value group = blockHeads(host, op, queries);
   host.argument(P::Group) = host.i32(group);
   host.argument(P::SplitKeys) = host.i32(op.getScheduleAttr().getKvSplitSize());
-  host.argument(P::NoiseHeads) =
-      host.i32(host.size(host.operands.q2, OperandView::Head));
+  if (op.hasSecondMap())
+    host.argument(P::NoiseHeads) =
+        host.i32(host.size(host.operands.q2, OperandView::Head));
   std::array<Value, 3> blocks = {
       host.size(op.getMax1(), 0), host.compute<arith::DivUIOp>(heads, group),
       host.size(host.operands.q1, OperandView::Batch)};
@@ -109,10 +111,12 @@ FailureOr<MergedEnd> mlir::diffattn::findMerges(FinalizeOp op) {
   MergedEnd ops{findMerge(op, op.getSum1(), op.getAcc1()), {}, op};
   if (op.hasSecondMap())
     ops.merge2 = findMerge(op, op.getSum2(), op.getAcc2());
-  if (!ops.merge1 || !ops.merge2)
+  if (!ops.merge1 || (op.hasSecondMap() && !ops.merge2))
     return op.emitOpError()
-           << "expected states of two merges over ranges of keys, in buffers "
-              "that nothing else uses, but got others";
+           << "expected states of "
+           << (op.hasSecondMap() ? "two merges" : "a merge")
+           << " over ranges of keys, in buffers that nothing else uses, but "
+              "got others";
   return ops;
 }
 
@@ -127,23 +131,28 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   const int64_t signal = op.getSignalHeads();
   EpilogueRules epilogue = getEpilogueRules(op);
   host.fillEpilogue(epilogue, host.index(signal),
-                    host.index(signal / op.getNoiseHeads()));
+                    op.hasSecondMap() ? host.index(signal / op.getNoiseHeads())
+                                      : Value());
   host.fillFlags(epilogue);
-  MergeOp first = ops.merge1, second = ops.merge2;
-  setStates(host, {first.getMax(), first.getSum(), first.getAcc(),
-                   second.getMax(), second.getSum(), second.getAcc()});
-  host.argument(P::Splits) = host.i32(host.size(first.getMax(), 0));
+  SmallVector<MergeOp> merges{ops.merge1};
+  if (ops.merge2)
+    merges.push_back(ops.merge2);
+  SmallVector<Value> states;
+  for (MergeOp merge : merges)
+    states.append({merge.getMax(), merge.getSum(), merge.getAcc()});
+  setStates(host, states);
+  host.argument(P::Splits) = host.i32(host.size(states.front(), 0));
   host.launch(getGpuKernelSpec(op),
               {host.size(host.operands.output, OperandView::Row),
                host.index(signal),
                host.size(host.operands.output, OperandView::Batch)});
 
   SmallVector<Value> between;
-  for (MergeOp merge : {first, second})
+  for (MergeOp merge : merges)
     llvm::append_range(between, merge.getDpsInits());
-  for (Operation *gone :
-       {op.getOperation(), first.getOperation(), second.getOperation()})
-    rewriter.eraseOp(gone);
+  rewriter.eraseOp(op);
+  for (MergeOp merge : merges)
+    rewriter.eraseOp(merge);
   for (Value buffer : between) {
     for (Operation *end : llvm::make_early_inc_range(buffer.getUsers()))
       rewriter.eraseOp(end);

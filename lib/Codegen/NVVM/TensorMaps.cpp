@@ -104,10 +104,11 @@ void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   }
   if (spec.isWgmma()) {
     setMap(P::Q1Map, operands.q1, rows, DIFFATTN_TENSOR_Q1);
-    setMap(P::Q2Map, operands.q2, rows, DIFFATTN_TENSOR_Q2);
+    if (spec.maps == 2)
+      setMap(P::Q2Map, operands.q2, rows, DIFFATTN_TENSOR_Q2);
   }
   setMap(P::K1Map, operands.k1, keys, DIFFATTN_TENSOR_K1);
-  if (!spec.sharedKeys)
+  if (spec.hasSecondKeys())
     setMap(P::K2Map, operands.k2, keys, DIFFATTN_TENSOR_K2);
   setMap(P::VMap, operands.v, keys, DIFFATTN_TENSOR_V);
   if (spec.storesByMap())

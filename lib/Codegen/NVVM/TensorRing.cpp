@@ -22,7 +22,7 @@ void TensorRing::enter(const QueryBlock &place) {
   using P = GpuParam;
   this->place = &place;
   key1Head = b.divU(place.head, kernel.param(P::SignalPerKey1));
-  if (!kernel.spec.sharedKeys)
+  if (kernel.spec.hasSecondKeys())
     key2Head = b.divU(place.noiseHead, kernel.param(P::NoisePerKey2));
   valueHead = b.divU(place.head, kernel.param(P::SignalPerValue));
 }
@@ -166,9 +166,10 @@ void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,
 void TensorRing::forQueryBoxes(CopyQueries body) {
   using P = GpuParam;
   Value row = kernel.queryAt(place->firstRow);
-  for (auto [map, head, offset] :
-       {std::tuple(P::Q1Map, place->head, int64_t(0)),
-        {P::Q2Map, place->noiseHead, layout.queryBytes}})
+  const std::tuple<P, Value, int64_t> ofMaps[] = {
+      {P::Q1Map, place->head, 0},
+      {P::Q2Map, place->noiseHead, layout.queryBytes}};
+  for (auto [map, head, offset] : ArrayRef(ofMaps).take_front(kernel.spec.maps))
     for (int64_t panel = 0; panel < layout.headPanels; ++panel)
       body(queries(offset + panel * layout.queryPanelBytes), map,
            {b.i32(panel * kGpuPanelWidth), row, head, place->batch});
@@ -181,7 +182,7 @@ void TensorRing::prefetchQueries() {
 }
 
 void TensorRing::bringQueries() {
-  hopper.arriveExpecting(queryBarrier(), 2 * layout.queryBytes);
+  hopper.arriveExpecting(queryBarrier(), kernel.spec.maps * layout.queryBytes);
   forQueryBoxes([&](Value target, GpuParam map, std::array<Value, 4> at) {
     hopper.copyBox(target, kernel.param(map), at, queryBarrier());
   });
@@ -198,7 +199,7 @@ void TensorRing::bringKeys(Position position, Value offset, Value row,
   Value full = barrier(Keys, position.stage);
   copy(at(keys(position)), layout.headPanels, layout.keyPanelBytes, P::K1Map,
        row, key1Head, batch, full, blocks);
-  if (!kernel.spec.sharedKeys)
+  if (kernel.spec.hasSecondKeys())
     copy(at(b.bytes(keys(position), layout.keyBytes)), layout.headPanels,
          layout.keyPanelBytes, P::K2Map, row, key2Head, batch, full, blocks);
   copy(at(values(position)), layout.valuePanels, layout.keyPanelBytes, P::VMap,

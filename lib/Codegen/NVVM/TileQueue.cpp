@@ -116,6 +116,6 @@ QueryBlock TileQueue::read() {
     place.batch = b.i32(0);
     kernel.setSequenceBounds(load(kBounds, kernel.spec.keyBoundType ? 4 : 2));
   }
-  place.noiseHead = b.divU(place.head, kernel.param(GpuParam::SignalPerNoise));
+  place.noiseHead = kernel.noiseHeadOf(place.head);
   return place;
 }

@@ -1,4 +1,4 @@
-//===- WgmmaKernel.cpp - both maps of a block of queries, by warpgroups ---===//
+//===- WgmmaKernel.cpp - the maps of a block of queries, by warpgroups ----===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -43,8 +43,8 @@ private:
   using Emit = function_ref<void()>;
   bool isApart() const { return placement == GpuPlacement::Apart; }
   bool isInCluster() const { return spec.getClusterBlocks() > 1; }
-  /// Maps of a warpgroup; with one, it is the warpgroup's own.
-  int64_t numMaps() const { return isApart() ? 1 : 2; }
+  /// Maps of a warpgroup; with one of two, it is the warpgroup's own.
+  int64_t numMaps() const { return isApart() ? 1 : spec.maps; }
   /// What the warpgroup that brings and those that multiply do.
   void emitRoles(Emit bring, Emit multiply);
   void bringAll();
@@ -110,7 +110,7 @@ void WgmmaKernel::locateWarp() {
 }
 
 void WgmmaKernel::locateQueries() {
-  // Of both maps, rows of the warpgroup; of maps apart, all rows of its own.
+  // Of all maps, rows of the warpgroup; of maps apart, all rows of its own.
   Value first = b.mul(group, isApart() ? layout.queryBytes
                                        : GpuWgmmaAttr::kRows * kGpuPanelPitch);
   for (int64_t map = 0; map < numMaps(); ++map)

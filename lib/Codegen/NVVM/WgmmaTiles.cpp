@@ -58,7 +58,7 @@ void WgmmaTiles::startKeys(int64_t map, Sums &scores,
   const GpuSharedLayout &layout = kernel.layout;
   Value base = ring.keys(position);
   int64_t keyOffset = 0;
-  if (!kernel.spec.sharedKeys) {
+  if (kernel.spec.hasSecondKeys()) {
     if (numMaps() > 1)
       keyOffset = map * layout.keyBytes;
     else

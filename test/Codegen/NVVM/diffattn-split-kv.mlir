@@ -30,6 +30,24 @@ func.func @few(%q1: !q1, %k1: !k, %q2: !q2, %k2: !k, %v: !v, %l: memref<4xf32>, 
   return
 }
 
+// One map has the first three states.
+// CHECK-LABEL: func.func @one_map(
+// CHECK:         %[[MEMORY:.+]] = gpu.alloc (%c24960) : memref<?xi8>
+// CHECK:         %[[MAX:.+]] = memref.view %[[MEMORY]][%c0][] : memref<?xi8> to memref<2x3x4x2xf32>
+// CHECK:         %[[ACC:.+]] = memref.view %[[MEMORY]][%c384][] : memref<?xi8> to memref<2x3x4x2x128xf32>
+// CHECK-NOT:     memref.view
+// CHECK:         diffattn.online_attention ins(%arg0, %arg1, %arg2 :
+// CHECK-SAME:      outs(%[[MAX]], %{{.+}}, %[[ACC]] :
+// CHECK-NEXT:    diffattn.merge ins(%[[MAX]], %{{.+}}, %[[ACC]] :
+// CHECK-NEXT:    diffattn.finalize
+// CHECK-NOT:     lambda
+// CHECK:         gpu.dealloc %[[MEMORY]]
+func.func @one_map(%q: !q1, %k: !k, %v: !v, %o: !o) {
+  diffattn.attention ins(%q, %k, %v : !q1, !k, !v) outs(%o : !o)
+    {scale = 0.125 : f32, schedules = [#diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>]}
+  return
+}
+
 // Calls that take another schedule keep an attention, with what is left of the list.
 // CHECK-LABEL: func.func @any_number(
 // CHECK:         scf.if

@@ -52,6 +52,8 @@ struct GpuKernelSpec {
   /// Else 16 bytes are copied at a time, which wants widths, strides and
   /// pointers that are multiples of that.
   bool elementwise = false;
+  /// 1: there is no second map: no Q2, K2, lambda and states of it.
+  int64_t maps = 2;
   /// K2 is K1.
   bool sharedKeys = false;
   /// What kernels are asked for by `getGpuKernelMasks`.
@@ -100,7 +102,14 @@ struct GpuKernelSpec {
     return kind == GpuKernelKind::Decode && split && split.getBulkCopies();
   }
   /// The cut of any other kernel.
-  GpuTiles getTiles() const { return GpuTiles::of(schedule); }
+  GpuTiles getTiles() const { return GpuTiles::of(schedule, maps); }
+  /// Whether tiles of K2 come beside those of K1.
+  bool hasSecondKeys() const { return maps == 2 && !sharedKeys; }
+  /// Rows of a fragment that a lane has numbers of: g and g + 8, or the first
+  /// alone where the others would be those of a second map.
+  int64_t getLaneRows() const {
+    return kind == GpuKernelKind::Decode ? maps : 2;
+  }
   /// A name that tells all of this, so equal names are equal kernels.
   std::string getName() const;
   /// Threads of a block, and those of them that compute.
