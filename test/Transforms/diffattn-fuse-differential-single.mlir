@@ -1,10 +1,11 @@
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-fuse-differential))" --remarks-filter="diffattn.*" --remark-format=emitRemark --verify-diagnostics | FileCheck %s
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-fuse-differential{single-maps=false}))" | FileCheck %s --check-prefix=OFF
-// RUN: diffattn-opt %s --diffattn-cuda-pipeline="chip=sm_80 until=raised" | FileCheck %s --check-prefix=OFF
+// RUN: diffattn-opt %s --diffattn-cuda-pipeline="chip=sm_80 until=raised" | FileCheck %s --check-prefix=GPU
 
 // One map, with its scale on the scores, on a query and on a key; of each kind of mask.
 
 // OFF-NOT: diffattn.attention
+// GPU:     diffattn.attention
 
 !q = tensor<6x20x16xf32>
 !kt = tensor<6x16x20xf32>

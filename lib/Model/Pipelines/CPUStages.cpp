@@ -18,8 +18,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 static void addCPURaising(OpPassManager &pm, const PipelineOptions &options) {
-  addRaising(pm, options, CheckSizesPassOptions(),
-             FuseDifferentialPassOptions());
+  addRaising(pm, options, CheckSizesPassOptions());
 }
 
 static void addCPUSchedules(OpPassManager &pm, const PipelineOptions &options) {

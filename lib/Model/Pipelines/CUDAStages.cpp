@@ -20,10 +20,7 @@ using namespace mlir::diffattn;
 static void addCUDARaising(OpPassManager &pm, const PipelineOptions &options) {
   CheckSizesPassOptions sizes;
   sizes.device = true;
-  // No kernel of a GPU takes one map; as it stands, its products are kernels.
-  FuseDifferentialPassOptions fuse;
-  fuse.singleMaps = false;
-  addRaising(pm, options, sizes, fuse);
+  addRaising(pm, options, sizes);
 }
 
 static void addCUDASchedules(OpPassManager &pm,

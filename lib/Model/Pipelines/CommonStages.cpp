@@ -34,13 +34,12 @@ void mlir::diffattn::addImport(OpPassManager &pm, const PipelineOptions &) {
 
 void mlir::diffattn::addRaising(OpPassManager &pm,
                                 const PipelineOptions &options,
-                                const CheckSizesPassOptions &sizes,
-                                const FuseDifferentialPassOptions &fuse) {
+                                const CheckSizesPassOptions &sizes) {
   pm.addPass(createInlineResourcesPass());
   // Raised ops state less about sizes than the ops that they replace.
   pm.addNestedPass<func::FuncOp>(createCheckSizesPass(sizes));
   if (options.raise)
-    pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass(fuse));
+    pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass());
 }
 
 void mlir::diffattn::addTensorCleanup(OpPassManager &functions) {

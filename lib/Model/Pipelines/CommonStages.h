@@ -28,8 +28,7 @@ void addImport(OpPassManager &pm, const PipelineOptions &options);
 
 /// Checks of sizes, then attention found in unfused graphs.
 void addRaising(OpPassManager &pm, const PipelineOptions &options,
-                const CheckSizesPassOptions &sizes,
-                const FuseDifferentialPassOptions &fuse);
+                const CheckSizesPassOptions &sizes);
 
 /// Ops of tensors without a lowering as linalg; of functions.
 void addTensorCleanup(OpPassManager &functions);
