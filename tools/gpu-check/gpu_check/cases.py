@@ -12,7 +12,8 @@ PAIRS = 16  # heads of the ops that are timed: those of the first differential t
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One op: [B,H,T,d] queries and keys, [B,H,T,dv] values. `heads` are those of Q1, Q2, K1, K2 and V."""
+    """One op: [B,H,T,d] queries and keys, [B,H,T,dv] values. `heads` are those of Q1, Q2, K1, K2 and V; with one map there are none of
+    Q2 and K2."""
     name: str
     element: str
     d: int
@@ -29,6 +30,10 @@ class Case:
     use: str = "check"     # or time
     schedule: str = ""     # the attribute, where it is not the one that the pass chooses
     chip: str = ""         # the one that has that schedule
+
+    @property
+    def one_map(self):
+        return not self.heads[1]
 
     @property
     def out_scale(self):
@@ -72,7 +77,8 @@ class Case:
         segments = ["q_segments", "kv_segments"] if self.segments else []
         tables = (["cu_seqlens_q"] if self.packed else []) + (["block_table"] if self.paged else ["cu_seqlens_k"] if self.packed else [])
         given = {*self.extra, *(["kv_len"] if self.paged else [])}
-        return ["q1", "k1", "q2", "k2", "v", "lambda", "o"] + [name for name in order if name in given] + segments + tables
+        maps = ["q1", "k1", "v", "o"] if self.one_map else ["q1", "k1", "q2", "k2", "v", "lambda", "o"]
+        return maps + [name for name in order if name in given] + segments + tables
 
 
 def from_json(fields):
@@ -91,7 +97,7 @@ def _shipped(element, variant, queries=0):
 
 def checked():
     """Every shipped kernel, and the forms of lambda, lengths and positions that are arguments of kernels."""
-    general = [(f"{n}-{d}-{dv}", d, dv, (2, 2, 2, 2, 2), False, [shipped.CAUSAL], []) for n, d, dv in shipped.GENERAL]
+    general = [(f"{n}-{d}-{dv}", d, dv, *rest) for n, d, dv, *rest in shipped.general_variants()]
     v1 = next(v for v in shipped.VARIANTS if v[0] == "v1")
     arguments = [("v1-lengths", *v1[1:6], ["weight", "kv_len"]), ("v1-positions", *v1[1:6], ["weight", "kv_len", "q_offset"]),
                  ("v1-heads", *v1[1:6], ["weight", "heads"])]
@@ -101,15 +107,18 @@ def checked():
         # Packed sequences of any lengths decode where there are few queries.
         cases += [_shipped(element, v, 1) for v in shipped.VARIANTS + arguments
                   if v[0] in [*shipped.DECODE, "v1-lengths"] and "sequences" not in v[-1]]
-    return cases + [_shipped("f32", ("plain", *v1[1:]))]
+    one_map = next(v for v in shipped.VARIANTS if v[0] == "one-map")
+    return cases + [_shipped("f32", ("plain", *v1[1:])), _shipped("f32", ("plain-one-map", *one_map[1:]))]
 
 
 def timed():
-    """bf16, heads that make 2048 channels of values: d 64 and dv 128, twice as wide, and 128 and 128 with one K for both maps."""
+    """bf16, heads that make 2048 channels of values: d 64 and dv 128, twice as wide, and 128 and 128 with one K for both maps, and of one
+    map."""
     common = dict(element="bf16", use="time")
     narrow = dict(d=64, dv=128, heads=(PAIRS,) * 5, **common)
     wide = dict(d=128, dv=256, heads=(PAIRS // 2,) * 5, **common)
     one_k = dict(d=128, dv=128, heads=(PAIRS,) * 5, shared_keys=True, **common)
+    single = dict(d=128, dv=128, heads=(PAIRS, 0, PAIRS, 0, PAIRS), **common)
     return [Case("time_full", **narrow), Case("time_full_overlap", schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
             Case("time_full_persistent", schedule=shipped.PERSISTENT, chip="sm_90a", **narrow),
             Case("time_full_blocks", schedule=shipped.A_BLOCK_A_TILE["v1"], chip="sm_90a", **narrow),
@@ -124,5 +133,6 @@ def timed():
             Case("time_wide_persistent", schedule=shipped.PERSISTENT_WIDE, chip="sm_90a", **wide),
             Case("time_one_k", **one_k), Case("time_one_k_blocks", schedule=shipped.A_BLOCK_A_TILE["v2"], chip="sm_90a", **one_k),
             Case("time_one_k_causal", causal=True, **one_k),
+            Case("time_single", **single), Case("time_single_causal", causal=True, **single), Case("time_single_decode", queries=1, **single),
             Case("time_decode", queries=1, **narrow), Case("time_decode_wide", queries=1, **wide),
             Case("time_decode_pages", queries=1, extra=("pages",), **narrow)]

@@ -21,6 +21,7 @@ FORWARD = ("flash x4, kernels alone", "flash x4, eager tail", "cuDNN x2, kernels
            "cuDNN x4, eager tail", "PyTorch's choice x2, eager tail", "Triton, both maps")
 WIDER = ("cuDNN x2, kernels alone", "cuDNN x2, eager tail", "PyTorch's choice x2, eager tail")
 DECODE = ("cuDNN x2, eager tail", "cuDNN x4, eager tail", "flash x4, eager tail", "PyTorch's choice x2, eager tail")
+SINGLE = ("flash x1", "cuDNN x1", "PyTorch's choice x1")
 MODULE = ("naive, eager", "PyTorch's choice x2, eager tail", "Triton, both maps")
 
 
@@ -50,10 +51,13 @@ WORK = {
         Row("(128,256) full 16k", "time_wide", 1, 16384, 16384, 4, WIDER,
             ((CLUSTERS, "time_wide_clusters"), (PERSISTENT, "time_wide_persistent"))),
         Row("(128,128) one K, full 16k", "time_one_k", 1, 16384, 16384, 4, WIDER, ((BLOCKS, "time_one_k_blocks"),)),
-        Row("(128,128) one K, causal 16k", "time_one_k_causal", 1, 16384, 16384, 4, WIDER)],
+        Row("(128,128) one K, causal 16k", "time_one_k_causal", 1, 16384, 16384, 4, WIDER),
+        Row("(128,128) of a single map, full 16k", "time_single", 1, 16384, 16384, 4, SINGLE),
+        Row("(128,128) of a single map, causal 16k", "time_single_causal", 1, 16384, 16384, 4, SINGLE)],
     "decode": [Row("B32, 8k", "time_decode", 32, 1, 8192, 6, DECODE), Row("B1, 128k", "time_decode", 1, 1, 131072, 4, DECODE),
                Row("B32, 8k, pages of 64", "time_decode_pages", 32, 1, 8192, 4, (), ((DENSE, "time_decode"),)),
-               Row("(128,256) B32, 8k", "time_decode_wide", 32, 1, 8192, 4, DECODE[:1] + DECODE[-1:])],
+               Row("(128,256) B32, 8k", "time_decode_wide", 32, 1, 8192, 4, DECODE[:1] + DECODE[-1:]),
+               Row("(128,128) of a single map, B32, 8k", "time_single_decode", 32, 1, 8192, 4, SINGLE)],
     "module": [Row("causal 4k with tail", "time_causal_tail", 1, 4096, 4096, 7, MODULE)],
 }
 SMALL = {"forward": [Row("causal 48", "time_causal", 1, 48, 48, 1, FORWARD)], "decode": [Row("B2, 40", "time_decode", 2, 1, 40, 1, DECODE),
@@ -64,8 +68,9 @@ READ = ("q1", "k1", "q2", "k2", "v", "o")
 
 
 def nominal_flop(case, batch, tq, tk):
-    """The products of both maps with K and V, for each pair of heads; half of it if causal. With dv = 2 d, 6 units of 2 * Tq * Tk * d."""
-    whole = 2 * 2 * tq * tk * (case.d + case.dv) * case.heads[0] * batch
+    """The products of the maps with K and V, for each head or pair of heads; half of it if causal. Of two maps with dv = 2 d, 6 units of
+    2 * Tq * Tk * d."""
+    whole = (1 if case.one_map else 2) * 2 * tq * tk * (case.d + case.dv) * case.heads[0] * batch
     return whole // 2 if case.causal and tq > 1 else whole
 
 
@@ -73,7 +78,7 @@ def bytes_moved(case, tensors):
     """What a call cannot but read and write: each operand and the result once, and of pages those that keys are in."""
     in_pages = tensors["block_table"].numel() / tensors["v"].shape[0] if case.paged else 1
     return int(sum(tensors[name].nbytes * (in_pages if name in operands.BEHIND else 1)
-                   for name in READ if name != "k2" or not case.shared_keys))
+                   for name in READ if name in tensors and (name != "k2" or not case.shared_keys)))
 
 
 def agrees(got, want, rows):

@@ -76,14 +76,17 @@ def exact(case, tensors, rows=None):
         return torch.where(seen.any(-1, keepdim=True), weights, 0.0)
 
     first = one_map(tensors["q1"], tensors["k1"])
-    second = one_map(tensors["q2"], tensors["k2"])
-    second = _spread(second, heads) if noise != heads else second
-    lam = _lambda(case, tensors, rows, heads).double()
-    lam = torch.sigmoid(lam) if case.sigmoid else lam
     values = _spread(tensors["v"], heads).double()
-    x = (first - lam * second) @ values
-    m = (first + lam.abs() * second) @ values.abs()
-    largest = first.amax(-1, keepdim=True) + lam.abs() * second.amax(-1, keepdim=True)
+    weights = sizes = first
+    largest = first.amax(-1, keepdim=True)
+    if not case.one_map:
+        second = one_map(tensors["q2"], tensors["k2"])
+        second = _spread(second, heads) if noise != heads else second
+        lam = _lambda(case, tensors, rows, heads).double()
+        lam = torch.sigmoid(lam) if case.sigmoid else lam
+        weights, sizes = first - lam * second, first + lam.abs() * second
+        largest = largest + lam.abs() * second.amax(-1, keepdim=True)
+    x, m = weights @ values, sizes @ values.abs()
     n = largest * (seen.double() @ values.abs())
     factor = torch.full((), case.out_scale, dtype=torch.float64, device=device)
     if case.norm:
@@ -111,7 +114,7 @@ def tail(case, tensors, x):
 
 
 def composition(case, tensors):
-    """The same from two calls of scaled_dot_product_attention and element-wise ops, all in the type of the inputs."""
+    """The same from a call of scaled_dot_product_attention for each map and element-wise ops, all in the type of the inputs."""
     device, tq = tensors["q1"].device, tensors["q1"].shape[2]
     rows, heads, element = torch.arange(tq, device=device), case.heads[0], tensors["q1"].dtype
     seen = visible(case, tensors, rows)
@@ -129,9 +132,12 @@ def composition(case, tensors):
             result = torch.nn.functional.scaled_dot_product_attention(q, k, values, attn_mask=mask, scale=cases.SCALE)
         return torch.where(seen.any(-1, keepdim=True), result, 0)
 
-    lam = _lambda(case, tensors, rows, heads)
-    lam = (torch.sigmoid(lam) if case.sigmoid else lam).to(element)
-    return tail(case, tensors, one_map(tensors["q1"], tensors["k1"]) - lam * one_map(tensors["q2"], tensors["k2"]))
+    x = one_map(tensors["q1"], tensors["k1"])
+    if not case.one_map:
+        lam = _lambda(case, tensors, rows, heads)
+        lam = (torch.sigmoid(lam) if case.sigmoid else lam).to(element)
+        x = x - lam * one_map(tensors["q2"], tensors["k2"])
+    return tail(case, tensors, x)
 
 
 def relative(got, want):

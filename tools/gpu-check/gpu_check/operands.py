@@ -105,16 +105,15 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
         return _place(batch, heads, tk, width, layout, normal)
 
     hs, hn, hk1, hk2, hv = case.heads
-    tensors = {"q1": _place(batch, hs, tq, case.d, layout, normal), "k1": keys(hk1, case.d),
-               "q2": _place(batch, hn, tq, case.d, layout, normal)}
-    tensors["k2"] = tensors["k1"] if case.shared_keys else keys(hk2, case.d)
+    tensors = {"q1": _place(batch, hs, tq, case.d, layout, normal), "k1": keys(hk1, case.d)}
+    if not case.one_map:
+        tensors["q2"] = _place(batch, hn, tq, case.d, layout, normal)
+        tensors["k2"] = tensors["k1"] if case.shared_keys else keys(hk2, case.d)
     tensors["v"] = keys(hv, case.dv)
-    if case.sigmoid:
-        tensors["lambda"] = normal(batch, tq, hs, dtype=torch.float32)
-    elif "heads" in case.extra:
-        tensors["lambda"] = 0.5 + 0.2 * normal(hs, dtype=torch.float32)
-    else:
-        tensors["lambda"] = torch.full((), 0.4, device=device)
+    if not case.one_map:
+        tensors["lambda"] = (normal(batch, tq, hs, dtype=torch.float32) if case.sigmoid
+                             else 0.5 + 0.2 * normal(hs, dtype=torch.float32) if "heads" in case.extra
+                             else torch.full((), 0.4, device=device))
     result = TYPES["f32"] if "f32" in case.extra else element
     tensors["o"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=result, device=device))
     if "weight" in case.extra:

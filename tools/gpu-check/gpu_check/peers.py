@@ -46,6 +46,16 @@ def two_calls(case, tensors, which):
     return lambda: _end(case, tensors, *_maps(case, tensors, which))
 
 
+def one_call(case, tensors, which):
+    """Of one map."""
+    causal = case.causal and tensors["q1"].shape[2] > 1
+
+    def run():
+        with backend(which):
+            return exact_attention.tail(case, tensors, sdpa(tensors["q1"], tensors["k1"], tensors["v"], is_causal=causal, scale=cases.SCALE))
+    return run
+
+
 def four_calls(case, tensors, which):
     def run():
         a, b, c, d = _halves(case, tensors, which)
@@ -102,6 +112,9 @@ PEERS = {
     "cuDNN x2, compiled tail": (compiled, "cudnn"),
     "cuDNN x4, eager tail": (four_calls, "cudnn"),
     "PyTorch's choice x2, eager tail": (two_calls, "any"),
+    "flash x1": (one_call, "flash"),
+    "cuDNN x1": (one_call, "cudnn"),
+    "PyTorch's choice x1": (one_call, "any"),
     "naive, eager": (naive, ""),
     "Triton, both maps": (triton_kernel, ""),
 }

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-# name, d, dv, signal/noise/k1/k2/v heads, K shared, attributes, optional operands.
+# name, d, dv, signal/noise/k1/k2/v heads, K shared, attributes, optional operands. Of one map noise and k2 have 0 heads.
 RMS = "norm = #diffattn.norm<rms>, out_scale = 0.8 : f32"
 SIGMOID = "lambda_act = #diffattn.activation<sigmoid>"
 CAUSAL = "is_causal"
@@ -61,11 +61,25 @@ VARIANTS = [
     ("motif-gda-f32-result", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
     ("v2-f32-result", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], ["f32"]),
     ("gdla-f32-result", 192, 128, (8, 2, 2, 2, 2), True, ["window = array<i64: 128, 0>", SIGMOID], ["gate", "f32"]),
+    ("one-map", 64, 64, (4, 0, 2, 0, 2), False, [CAUSAL], []),
+    ("one-map-32", 32, 32, (4, 0, 4, 0, 4), False, [], []),
+    ("one-map-128", 128, 128, (4, 0, 1, 0, 1), False, [CAUSAL], []),
+    ("one-map-256", 256, 256, (4, 0, 2, 0, 2), False, [CAUSAL, SOFTCAP], []),
+    ("one-map-256-plain", 256, 256, (2, 0, 2, 0, 2), False, [CAUSAL], []),
+    ("one-map-192", 192, 128, (4, 0, 4, 0, 4), False, [CAUSAL], []),
+    ("one-map-window", 128, 128, (4, 0, 2, 0, 2), False, ["window = array<i64: 511, 0>", RMS], ["weight"]),
+    ("one-map-bias", 64, 64, (4, 0, 4, 0, 4), False, [], ["bias"]),
+    ("one-map-mask", 64, 64, (4, 0, 4, 0, 4), False, [], ["mask"]),
+    ("one-map-packed", 64, 64, (4, 0, 4, 0, 4), False, [CAUSAL], ["segments-i64"]),
+    ("one-map-pages", 128, 128, (4, 0, 2, 0, 2), False, [CAUSAL], ["sequences", "pages"]),
+    ("one-map-gate", 128, 128, (4, 0, 2, 0, 2), False, [CAUSAL], ["gate"]),
+    ("one-map-f32-result", 64, 64, (4, 0, 2, 0, 2), False, [CAUSAL], ["f32"]),
 ]
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
+GENERAL_ONE_MAP = [("general-one-map", 80, 80), ("general-one-map", 24, 40), ("general-one-map", 160, 256)]
 DECODE = ["v1", "v1-packed-i64", "v1-pages", "timm-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "v2-wide-bias", "v2-wide-mask", "gdla",
-          "v1-f32-result"]
+          "v1-f32-result", "one-map", "one-map-128", "one-map-256", "one-map-bias", "one-map-pages"]
 #: What else the code of a kernel depends on: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),
             ([], ["segments"]), ([], ["segments-i64"]), ([SOFTCAP], ["segments-i64"]), ([SOFTCAP], ["bias", "segments-i64"]),
@@ -90,13 +104,18 @@ def attention(name, element, variant, queries):
     is_packed, is_paged = "sequences" in extra, "pages" in extra
     batch, key_batch = "1" if is_packed else "?", "1" if is_packed and not is_paged else "?"
     memref = lambda heads, length, width, batch: f"memref<{batch}x{heads}x{length}x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
+    is_one = not hn
     q1, q2, gate = (memref(heads, queries, width, batch) for heads, width in ((hs, d), (hn, d), (hs, dv)))
     k1, k2, v = (memref(heads, "?", width, key_batch) for heads, width in ((hk1, d), (hk2, d), (hv, dv)))
     o = gate.replace(f"x{element},", "xf32,") if "f32" in extra else gate
     tokens = SIGMOID in attrs
     lam = f"memref<{batch}x{queries}x{hs}xf32>" if tokens else f"memref<{hs}xf32>" if "heads" in extra else "memref<f32>"
-    args = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, l=lam, o=o)
-    text = f"ins(%q1, %k1, %q2, {'%k1' if shared else '%k2'}, %v : {q1}, {k1}, {q2}, {k2}, {v}) lambda(%l : {lam})"
+    if is_one:
+        args = dict(q1=q1, k1=k1, v=v, o=o)
+        text = f"ins(%q1, %k1, %v : {q1}, {k1}, {v})"
+    else:
+        args = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, l=lam, o=o)
+        text = f"ins(%q1, %k1, %q2, {'%k1' if shared else '%k2'}, %v : {q1}, {k1}, {q2}, {k2}, {v}) lambda(%l : {lam})"
     options = {"bias": ("bias", f"memref<?x1x?x?x{element}>"), "mask": ("bias", "memref<?x1x?x?xi1>"),
                "weight": ("norm_weight", f"memref<{dv}x{element}>"), "gate": ("gate", gate), "kv_len": ("kv_len", "memref<?xi64>"),
                "q_offset": ("q_offset", "memref<?xi64>")}
@@ -204,19 +223,33 @@ func.func @angles_ELEMENT_N(%at: memref<?xi64>, %f: memref<Nxf32>, %cos: memref<
 """
 
 
-def table_widths():
-    """The widths of heads that the table of schedules has rows for."""
+#: A row of the table of schedules: widths, placement, warps, tiles of rows, keys, stages, Q in registers, registers.
+ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{([\d, ]+)\}(?:, (?:true|false))?\}")
+HEADS = {1: (2, 0, 2, 0, 2), 2: (2, 2, 2, 2, 2)}
+
+
+def table_rows():
+    """The rows of the table of schedules, as `ROW` takes them apart, with the number of maps in front."""
     source = pathlib.Path(__file__).resolve().parents[3] / "lib/Schedule/GpuSchedule.cpp"
-    widths = re.findall(r"\{(\d+), (\d+), k(?:Both|Pair|Apart),", source.read_text())
-    return list(dict.fromkeys((int(d), int(dv)) for d, dv in widths))
+    of_two, _, of_one = " ".join(source.read_text().split()).partition("kOneMapTable[]")
+    return [(maps, *row) for maps, text in ((2, of_two), (1, of_one)) for row in ROW.findall(text)]
+
+
+def table_widths(maps=2):
+    """The widths of heads that the table of schedules has rows for, with so many maps."""
+    return list(dict.fromkeys((int(d), int(dv)) for of, d, dv, *_ in table_rows() if of == maps))
 
 
 def table_text(elements, chip, wanted):
     """Every width of the table with every feature: those `wanted`, or all."""
     functions = []
-    add = lambda queries, element, d, dv, shared, attrs, extra: functions.append(
-        attention(f"table_{len(functions)}", element, ("table", d, dv, (2, 2, 2, 2, 2), shared, attrs, extra), queries))
-    for element, (d, dv), shared in itertools.product(elements, wanted or table_widths(), (False, True)):
+    add = lambda queries, element, d, dv, shared, attrs, extra, maps=2: functions.append(
+        attention(f"table_{len(functions)}", element, ("table", d, dv, HEADS[maps], shared, attrs, extra), queries))
+    for element, (d, dv), (attrs, extra) in itertools.product(elements, table_widths(1), FEATURES):
+        if not wanted or (d, dv) in wanted:
+            add("?", element, d, dv, False, attrs, extra, maps=1)
+    wanted = [widths for widths in table_widths() if not wanted or widths in wanted]
+    for element, (d, dv), shared in itertools.product(elements, wanted, (False, True)):
         for attrs, extra in FEATURES:
             add("?", element, d, dv, shared, attrs, extra)
         # More than decode takes, so that this is prefill alone. Of f16, whose products differ in a letter, the most.
@@ -226,9 +259,14 @@ def table_text(elements, chip, wanted):
     return "".join(functions)
 
 
+def general_variants():
+    """Widths without a schedule of their own, of two maps and of one."""
+    return [(n, d, dv, HEADS[maps], False, [CAUSAL], []) for maps, rows in ((2, GENERAL), (1, GENERAL_ONE_MAP)) for n, d, dv in rows]
+
+
 def module_text(elements, names):
     functions, number = [], 0
-    general = [(n, d, dv, (2, 2, 2, 2, 2), False, [CAUSAL], []) for n, d, dv in GENERAL]
+    general = general_variants()
     for element in elements:
         rows = [(v, "?") for v in VARIANTS + general if not names or v[0] in names]
         rows += [(v, 1) for v in VARIANTS if v[0] in DECODE and (not names or v[0] in names)]
@@ -236,10 +274,11 @@ def module_text(elements, names):
             functions.append(attention(f"{variant[0]}_{number}", element, variant, queries))
             number += 1
     if not names:
-        widths = dict.fromkeys([*table_widths(), *[(d, dv) for _, d, dv in GENERAL]])
-        for (d, dv), (attrs, extra) in itertools.product(widths, PLAIN):
-            functions.append(attention(f"plain_{number}", "f32", ("plain", d, dv, (2, 2, 2, 2, 2), False, attrs, extra), "?"))
-            number += 1
+        for maps, general in ((2, GENERAL), (1, GENERAL_ONE_MAP)):
+            widths = dict.fromkeys([*table_widths(maps), *[(d, dv) for _, d, dv in general]])
+            for (d, dv), (attrs, extra) in itertools.product(widths, PLAIN):
+                functions.append(attention(f"plain_{number}", "f32", ("plain", d, dv, HEADS[maps], False, attrs, extra), "?"))
+                number += 1
         functions += [OTHERS.replace("ELEMENT", e).replace("N", n) for e in elements for n in ("64", "4096")]
     return "".join(functions)
 
@@ -269,7 +308,7 @@ def by_name_text(elements, names, every):
     functions = []
     for element, (schedule, least, most) in itertools.product(elements, BY_NAME):
         variants = [v for v in VARIANTS if least <= v[2] <= most and (v[1] <= 64 or v[2] > 128) and (not names or v[0] in names)
-                    and SOFTCAP not in v[5] and not {"bias", "mask", "segments", "segments-i64"} & set(v[6])]
+                    and v[3][1] and SOFTCAP not in v[5] and not {"bias", "mask", "segments", "segments-i64"} & set(v[6])]
         if every:
             features = WARPGROUPS[-len(PLACES):] if element == "f16" else WARPGROUPS
             variants += [("every", most // 2, most, (2, 2, 2, 2, 2), shared, *feature) for shared in (False, True) for feature in features]
@@ -321,8 +360,9 @@ def main():
     args = parser.parse_args()
     names = [n for n in args.variants.split(",") if n]
     types, wanted = args.types.split(","), [tuple(map(int, w.split("x"))) for w in args.widths.split(",") if w]
-    if wanted and (not args.every or set(wanted) - set(table_widths())):
-        parser.error(f"expected --widths with --every, of {', '.join(f'{d}x{dv}' for d, dv in table_widths())}, but got {args.widths}")
+    known = list(dict.fromkeys([*table_widths(), *table_widths(1)]))
+    if wanted and (not args.every or set(wanted) - set(known)):
+        parser.error(f"expected --widths with --every, of {', '.join(f'{d}x{dv}' for d, dv in known)}, but got {args.widths}")
 
     def text_for(chip):
         text = "" if wanted else module_text(types, names) + (by_name_text(types, names, args.every) if chip == "sm_90a" else "")

@@ -1,6 +1,6 @@
 """Looks for schedules that ptxas assembles without a spill: the rows of lib/Schedule/GpuSchedule.cpp come from here.
 
-For two widths (d, dv), every sensible schedule is emitted and assembled with every feature that needs registers, and a row is printed
+For two widths (d, dv), of two maps or with --one-map of one, every sensible schedule is emitted and assembled with every feature that needs registers, and a row is printed
 for each: registers (the most of all chips and types; 0 where it spills) plain and with a result in f32, with a softcap, a bias, a mask,
 segments, and with copies by element. --table assembles the rows of the table instead, and ends with status 1 where the file promises fewer
 registers than ptxas takes, or no spill where there is one.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from .ptxas_report import CHIPS, RMS, attention, occupancy, report
+from .ptxas_report import CHIPS, HEADS, RMS, attention, occupancy, report, table_rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOFTCAP = "softcap = 30.0 : f32"
@@ -26,7 +26,6 @@ FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "s
             "softcap_segmentmaski32": ([SOFTCAP, RMS], ["segments", "weight"]),
             "softcap_segmentmaski64": ([SOFTCAP, RMS], ["segments-i64", "weight"])}
 COLUMNS = ("plain", "softcap", "bias", "mask", "segments", "elements", "biased elements")
-ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)\}(?:, (?:true|false))?\}")
 
 
 def column(feature, elementwise):
@@ -43,16 +42,17 @@ def fits(chip, shared):
     return shared <= CHIPS[chip][2] - 1024
 
 
-def schedules():
+def schedules(maps):
     for placement, (warps, tiles), keys, registers in itertools.product(
-            ("both", "pair", "apart"), ((4, 1), (8, 1), (8, 2)), (16, 32, 64), ("true", "false")):
-        if placement == "both" and tiles == 2:
+            ("both", "pair", "apart") if maps == 2 else ("both",), ((4, 1), (8, 1), (8, 2)) if maps == 2 else ((4, 1), (4, 2), (8, 1)),
+            (16, 32, 64), ("true", "false")):
+        if maps == 2 and placement == "both" and tiles == 2:
             continue
-        yield placement, warps, tiles, keys, 2, registers
+        yield placement, warps, tiles, keys, 2, registers, maps
 
 
 def shared_bytes(opt, wanted):
-    """(d, dv, schedule) -> what a block takes, as the compiler says: to leave out what a chip refuses."""
+    """(d, dv, schedule), of which the last part is the number of maps -> what a block takes, as the compiler says: to leave out what a chip refuses."""
     text = "".join(functions(f"f{n}", d, dv, s, "bf16", [""]) for n, (d, dv, s) in enumerate(wanted))
     done = subprocess.run([opt, "-", "--diffattn-select-gpu-schedule", "--remark-format=emitRemark", "--remarks-filter=diffattn-gpu"],
                           input=text, capture_output=True, text=True)
@@ -63,13 +63,13 @@ def shared_bytes(opt, wanted):
 
 
 def functions(name, d, dv, schedule, element, features):
-    placement, warps, tiles, keys, stages, in_registers = schedule
+    placement, warps, tiles, keys, stages, in_registers, maps = schedule
     body = (f"#diffattn.gpu_forward<placement = {placement}, warps = {warps}, row_tiles = {tiles}, kv_block_size = {keys}, "
             f"stages = {stages}, q_in_registers = {in_registers}>")
     text = ""
     for number, feature in enumerate(features):
         attrs, operands = FEATURES[feature]
-        variant = ("search", d, dv, (2, 2, 2, 2, 2), False, ["is_causal", f"schedules = [{body}]", *attrs], operands)
+        variant = ("search", d, dv, HEADS[maps], False, ["is_causal", f"schedules = [{body}]", *attrs], operands)
         text += attention(f"{name}_{number}", element, variant, "?")
     return text
 
@@ -77,19 +77,19 @@ def functions(name, d, dv, schedule, element, features):
 def assemble(opt, wanted, chips, types, features):
     """(d, dv, schedule) -> column -> registers, over all chips and types; and the shared memory of each."""
     result, shared = {}, shared_bytes(opt, wanted)
-    keys = {(d, dv, f"{s[0]}{s[1]}x{s[2]}_k{s[3]}s{s[4]}{'q' if s[5] == 'true' else ''}"): (d, dv, s) for d, dv, s in wanted}
+    keys = {(d, dv, f"{s[0]}{s[1]}x{s[2]}_k{s[3]}s{s[4]}{'q' if s[5] == 'true' else ''}", s[6]): (d, dv, s) for d, dv, s in wanted}
     for chip, element in itertools.product(chips, types):
         text = "".join(functions(f"f{n}", d, dv, s, element, features) for n, (d, dv, s) in enumerate(wanted)
                        if fits(chip, shared[d, dv, s]))
         with tempfile.TemporaryDirectory() as folder:
             rows = report(opt, chip, text, folder)
         for name, registers, spills, _, _ in rows:
-            d, dv, written, schedule, feature = re.fullmatch(
-                r"diffattn_forward_(\d+)x(\d+)_b?f16_(to_f32)?_?(\w+?_k\d+s\dq?)_?(\w*)", name).groups()
+            d, dv, written, schedule, one, feature = re.fullmatch(
+                r"diffattn_forward_(\d+)x(\d+)_b?f16_(to_f32)?_?(\w+?_k\d+s\dq?)(_onemap)?_?(\w*)", name).groups()
             elementwise = feature.endswith("anystride")
             feature = written or re.sub(r"_?anystride|_weightb?f16|b?f16", "", feature)
             if which := column(feature, elementwise):
-                cell = result.setdefault(keys[int(d), int(dv), schedule], {}).setdefault(which, [])
+                cell = result.setdefault(keys[int(d), int(dv), schedule, 1 if one else 2], {}).setdefault(which, [])
                 cell.append(0 if spills else registers)
     return {key: {c: max(v) if min(v) else 0 for c, v in cells.items()} for key, cells in result.items()}, shared
 
@@ -101,17 +101,17 @@ def main():
     parser.add_argument("--opt", default=str(ROOT / "build/bin/diffattn-opt"))
     parser.add_argument("--chips", default="sm_80,sm_86,sm_90")
     parser.add_argument("--types", default="bf16")
+    parser.add_argument("--one-map", action="store_true", help="schedules for one map, of the widths that are given")
     parser.add_argument("--plain", action="store_true", help="without the features: faster")
     args = parser.parse_args()
     if args.table == bool(args.widths) or len(args.widths) not in (0, 2):
         parser.error("expected d and dv, or --table")
     known = {}
     if args.table:
-        text = (ROOT / "lib/Schedule/GpuSchedule.cpp").read_text()
-        for d, dv, placement, warps, tiles, keys, stages, registers, *cells in ROW.findall(" ".join(text.split())):
-            schedule = (placement.lower(), int(warps), int(tiles), int(keys), int(stages), registers)
-            known[int(d), int(dv), schedule] = dict(zip(COLUMNS, map(int, cells)))
-    wanted = list(known) or [(*args.widths, s) for s in schedules()]
+        for maps, d, dv, placement, warps, tiles, keys, stages, registers, cells in table_rows():
+            schedule = (placement.lower(), int(warps), int(tiles), int(keys), int(stages), registers, maps)
+            known[int(d), int(dv), schedule] = dict(zip(COLUMNS, map(int, cells.split(", "))))
+    wanted = list(known) or [(*args.widths, s) for s in schedules(1 if args.one_map else 2)]
     found, shared = assemble(args.opt, wanted, args.chips.split(","), args.types.split(","), [""] if args.plain else list(FEATURES))
     wrong = 0
     print(f"{'schedule':58} " + " ".join(f"{c:>{max(8, len(c))}}" for c in COLUMNS) + f" {'shared':>7} blocks")
@@ -120,6 +120,7 @@ def main():
             continue
         blocks = "/".join(str(occupancy(chip, cells.get("plain") or 255, shared[d, dv, s], 32 * s[1])) for chip in args.chips.split(","))
         name = f"{{{d}, {dv}, k{s[0].capitalize()}, {s[1]}, {s[2]}, {s[3]}, {s[4]}, {s[5]}, ...}}"
+        name += " of one map" * (s[6] == 1)
         expected = known.get((d, dv, s), cells)
         differs = any(cells[c] != expected[c] for c in cells)
         broken = any(expected[c] and not 0 < cells[c] <= expected[c] for c in cells)
