@@ -36,6 +36,11 @@ def _apart(x, bounds, axis):
     return whole
 
 
+def _behind(tensors):
+    """Those that there are; one map has no k2."""
+    return [name for name in BEHIND if name in tensors]
+
+
 def for_reference(case, tensors):
     """The same call as [B,H,T,w] tensors without tables: sequences apart, pages in the order of the keys. Where make has put NaNs
     behind kv_len, zeros, for what multiplies hidden values by 0."""
@@ -43,7 +48,7 @@ def for_reference(case, tensors):
     if case.paged:
         table = tensors["block_table"].long()
         table = torch.where(table < tensors["v"].shape[0], table, 0)
-        for name in BEHIND:
+        for name in _behind(tensors):
             known[name] = tensors[name][table].transpose(1, 2).flatten(2, 3)
     if case.packed:
         bounds = tensors["cu_seqlens_q"].tolist()
@@ -53,13 +58,13 @@ def for_reference(case, tensors):
             known["lambda"] = _apart(tensors["lambda"], bounds, 1)
         if not case.paged:
             ends = tensors["cu_seqlens_k"]
-            for name in BEHIND:
+            for name in _behind(tensors):
                 known[name] = _apart(tensors[name], ends.tolist(), 2)
             known["kv_len"] = (ends[1:] - ends[:-1]).long()
         # The last query stands beside the last key.
         known["q_offset"] = known["kv_len"] - tensors["cu_seqlens_q"].diff().long()
     if "kv_len" in known:
-        known.update((name, known[name].nan_to_num(0.0)) for name in BEHIND)
+        known.update((name, known[name].nan_to_num(0.0)) for name in _behind(tensors))
     return known
 
 
@@ -130,7 +135,7 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
             tensors["cu_seqlens_k"] = _bounds(lengths, device)
     if case.paged:
         needed = [-(-length // page) for length in lengths]
-        memory = [tensors[name][:, :1] if layout == "shared" else tensors[name] for name in BEHIND]
+        memory = [tensors[name][:, :1] if layout == "shared" else tensors[name] for name in _behind(tensors)]
         for sequence, (length, pages) in enumerate(zip(lengths, needed)):
             table[sequence, pages:] = NO_PAGE
             if length % page:
@@ -146,7 +151,7 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
         tensors["kv_len"] = torch.tensor(lengths, dtype=torch.int64, device=device)
         if layout != "shared":  # there the longest batch sees what others do not
             for batch_of, length in enumerate(lengths):
-                for name in BEHIND:
+                for name in _behind(tensors):
                     tensors[name][batch_of, :, length:] = math.nan
     if "q_offset" in case.extra:
         tensors["q_offset"] = torch.tensor([max(0, n - tq - 2) for n in lengths], dtype=torch.int64, device=device)
