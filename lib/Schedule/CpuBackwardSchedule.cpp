@@ -21,10 +21,10 @@ CpuBackwardAttr mlir::diffattn::selectCpuBackward(const AttentionShape &shape,
   auto tile = [&](const RegisterTile &t) {
     return DenseI64ArrayAttr::get(context, {t.height, t.vectors, t.unroll});
   };
-  // Three planes of 16k keys and a block of queries are 9 MiB.
+  // Three planes of 16k keys and a block of queries are 9 MiB, or 18.
   constexpr int64_t twoPassKeys = 16384;
   // From 2k queries on there is more than one slice.
-  const int64_t rows = kernel.qBlockSize;
+  const int64_t rows = kernel.backwardQBlockSize;
   const int64_t sliceQueries = 1024 / rows * rows;
   return CpuBackwardAttr::get(context, target.name, target.vectorBytes / 4,
                               rows, tile(kernel.qk), tile(kernel.pv),

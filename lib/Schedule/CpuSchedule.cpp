@@ -64,6 +64,7 @@ static constexpr CpuMicroKernel kMicroKernels[] = {
      {6, 2, 4},
      128,
      48,
+     96,
      96},
 };
 

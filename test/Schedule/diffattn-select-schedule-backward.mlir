@@ -16,7 +16,7 @@
 // AVX512: schedules = [#diffattn.cpu_backward<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
 // AMX: schedules = [#diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
 // PAIRS: schedules = [#diffattn.cpu_backward<isa = "avx512bf16", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
-// AVX2: schedules = [#diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 1008>]
+// AVX2: schedules = [#diffattn.cpu_backward<isa = "avx2", lanes = 8, q_block_size = 96, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960>]
 // LINALG: schedules = [#diffattn.linalg]
 func.func @by_a_kernel(%q: !q, %l: tensor<f32>, %d: !f) -> !f {
   %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%d : !f) lambda(%l : tensor<f32>)
@@ -29,7 +29,7 @@ func.func @by_a_kernel(%q: !q, %l: tensor<f32>, %d: !f) -> !f {
 // AVX512: kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
 // AMX: kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
 // PAIRS: schedules = [#diffattn.cpu_backward<isa = "avx512bf16", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008, product = bf16_pairs>]
-// AVX2: kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 1008>]
+// AVX2: kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960>]
 func.func @by_pairs(%q: !q, %l: tensor<f32>) -> !q {
   %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%q : !q) lambda(%l : tensor<f32>)
          outs(d_v(%q : !q)) {scale = 0.25 : f32} -> !q

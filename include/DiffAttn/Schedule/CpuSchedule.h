@@ -40,6 +40,10 @@ struct CpuMicroKernel {
   /// tiles, so that none are left over. 0 where gradients have no such
   /// products.
   int64_t backwardKvBlockSize = 0;
+  /// Queries of a block there. Each block reads and writes the sums of
+  /// gradients of all keys: taller ones do it less often, and keep more of the
+  /// maps.
+  int64_t backwardQBlockSize = 48;
 
   bool takes(const AttentionShape &shape, const CpuTarget &target) const;
 };

@@ -338,6 +338,11 @@ mlir::diffattn::getLaneProductKernel(KernelBuilder &b, ModuleOp module,
           Value panel = b.at(values, b.f32, column),
                 scalars = b.at(coefficients, b.f32, b.mul(key, lanes)),
                 tile = b.at(out, b.f32, b.add(b.mul(key, outStride), column));
+          // The sums of all keys leave the caches between two blocks of
+          // queries: those of the next tile are asked for.
+          for (int64_t k = keys; k < 2 * keys; ++k)
+            for (int64_t bytes = 0; bytes < vectors * b.lanes * 4; bytes += 64)
+              b.prefetch(tile, b.add(b.mul(outStride, 4 * k), bytes));
           SmallVector<Value> sums;
           for (int64_t k = 0; k < keys; ++k)
             for (int64_t v = 0; v < vectors; ++v)
