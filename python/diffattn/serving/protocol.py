@@ -176,7 +176,8 @@ def _told(error: ValidationError) -> BodyError:
     if first["type"] == "missing":
         return BodyError(f"{printable_name(place)}: expected it in the body, but it is missing", name)
     if first["type"] == "extra_forbidden":
-        return BodyError(f"{printable_name(place)}: expected none, because this server does not have it, but got {shown(first['input'])}", name)
+        lacks = "route" if name in {**CompletionBody.model_fields, **ChatBody.model_fields} else "server"
+        return BodyError(f"{printable_name(place)}: expected none, because this {lacks} does not have it, but got {shown(first['input'])}", name)
     several = [other for other in error.errors(include_url=False) if other["loc"][:1] == first["loc"][:1]]
     expected = " or ".join(dict.fromkeys(other["msg"].replace("Input should be ", "").replace("Value error, ", "") for other in several[:4]))
     return BodyError(f"{printable_name(name if len(several) > 1 else place)}: expected {expected}, but got {shown(first['input'])}", name)

@@ -193,6 +193,7 @@ def test_chats(client):
     ("completions", {"stop": ""}, 400, "stop: expected at most 16 texts that are not empty"),
     ("completions", {"suffix": "x"}, 400, "suffix: expected none, because this server does not have it"),
     ("completions", {"color": "red"}, 400, "color: expected none, because this server does not have it, but got 'red'"),
+    ("completions", {"max_completion_tokens": 9}, 400, "max_completion_tokens: expected none, because this route does not have it, but got 9"),
     ("completions", {"model": "gpt-4"}, 404, "model: expected 'tiny-lm', but got 'gpt-4'"),
     ("completions", {"model": None}, 400, "model: expected a valid string, but got None"),
     ("chat/completions", {}, 400, "messages: expected it in the body, but it is missing"),
