@@ -233,8 +233,8 @@ TEST_P(BackwardKernelsTest, HiddenScoresHaveNoGradients) {
   const int64_t vectors = maps.lanes / schedule.getLanes();
   Maps got = maps;
   Phase rowSums(c, [&](PhaseBuilder &p) {
-    callWithInputs(
-        p, getRowSumsKernel(p.b, p.module, schedule, vectors, /*hidden=*/true));
+    callWithInputs(p, getRowSumsKernel(p.b, p.module, schedule, vectors,
+                                       /*maps=*/2, /*hidden=*/true));
   });
   rowSums.run(0, {addressOf(got.e[0]), addressOf(got.e[1]),
                   addressOf(got.products), addressOf(got.factors[0]),
@@ -256,7 +256,7 @@ TEST_P(BackwardKernelsTest, HiddenScoresHaveNoGradients) {
   const bool pairs = atom.pack > 1;
   Phase gradients(c, [&](PhaseBuilder &p) {
     callWithInputs(p, getScoreGradientsKernel(p.b, p.module, schedule, vectors,
-                                              atom, /*hidden=*/true,
+                                              /*maps=*/2, atom, /*hidden=*/true,
                                               /*capped=*/true));
   });
   const int64_t evenPlane = llvm::alignTo(maps.keys, 2) * maps.lanes;
