@@ -64,7 +64,7 @@ def changed(tree, path, value):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_value_of_every_key(name):
     """A graph of finite numbers, or a ConfigError that names the key and fits on a screen."""
-    models.build(CONFIGS[name])
+    plain = str(models.build(CONFIGS[name]))  # what begins a maximum is minus infinity
     built = 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy's, of what leaves the range of floats
@@ -80,7 +80,7 @@ def test_every_value_of_every_key(name):
                     continue
                 built += 1
                 for bad in ("nan", "inf", "0x7F800000", "0xFF800000", "0x7FC00000"):
-                    assert bad not in text, (path, value, bad)
+                    assert text.count(bad) <= plain.count(bad), (path, value, bad)
     assert built
 
 
