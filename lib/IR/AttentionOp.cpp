@@ -161,7 +161,7 @@ static LogicalResult verifySums(AttentionOp op, ShapeRules rules,
   const int64_t heads = AttentionOp::headAxis(inputs.qLayout),
                 length = AttentionOp::lengthAxis(inputs.qLayout);
   const Type element = inputs.q1.type().getElementType();
-  // Of map 1, and of map 2, which may be absent.
+  // Map 1, and map 2, whose operands may be absent.
   const std::tuple<NamedOperand, NamedOperand, NamedOperand> ofMaps[] = {
       {inputs.q1, {"sink", op.getSink()}, {"lse1", op.getLse1()}},
       {inputs.q2, {"sink2", op.getSink2()}, {"lse2", op.getLse2()}}};

@@ -36,8 +36,8 @@ static const GpuScheduleRow kTable[] = {
     {192, 128, kPair, 8, 1, 32, 2, false, {160, 162, 182, 170, 238, 179, 253}},
 };
 
-// Those of one map. Of these there is room for more where copies by element
-// leave a register.
+// Rows for one map. A row has room for more where copies by element leave a
+// register.
 static const GpuScheduleRow kOneMapTable[] = {
     {32, 32, kBoth, 4, 2, 64, 2, true, {167, 168, 244, 254, 207, 168, 255}},
     {64, 64, kBoth, 4, 2, 64, 2, true, {232, 251, 255, 0, 255, 255, 0}},
@@ -143,7 +143,7 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
   double d = row.headDim, dv = row.valueDim, keys = row.keys,
          tiles = row.rowTiles;
   const bool isOne = shape.maps == 1;
-  // Of what is counted for two maps, the part that these are.
+  // The part of the work of two maps that this is.
   const double part = isOne ? 0.5 : 1.0;
   double tensor = (d + dv) / 4 * target.mmaCycles * part;
   // What the block copies of each 16 keys, for all of its rows.

@@ -21,7 +21,7 @@ struct RowSums {
   function_ref<Value()> maximum;
 };
 
-/// What is made of them.
+/// The sum of a row with its sink, and its logarithm.
 struct FinishedSums {
   /// The sum with the sink in it, and what exponentials relative to the
   /// maximum are multiplied with before they are divided by it; null: 1.

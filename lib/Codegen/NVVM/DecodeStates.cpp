@@ -113,8 +113,8 @@ void DecodeKernel::storeStates(function_ref<Joined(Value tileRow)> getState) {
         Value noise, isStored, tileRow = row;
         if (!isOne) {
           noise = placeOf(kernel.param(P::NoiseHeads), noiseHead);
-          // Of signal heads that share a noise head the first one stores what
-          // is the same for all.
+          // The first of the signal heads that share a noise head stores the
+          // state of map 2, which is the same for all.
           isStored = b.orI(
               b.compare(LLVM::ICmpPredicate::eq, head,
                         b.mul(noiseHead, kernel.param(P::SignalPerNoise))),

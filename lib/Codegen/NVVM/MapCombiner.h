@@ -32,8 +32,9 @@ struct MapSums {
 void rescaleSums(OnlineSoftmax &softmax, Accumulator &sums,
                  ArrayRef<OnlineSoftmax::Step> steps);
 
-/// What follows the loop over keys: maps are divided by their sums, the second
-/// one, if there is one, subtracted, and finished as rows of the result.
+/// The end of a block, behind the loop over keys: divides the maps by their
+/// sums, subtracts the second one, if there is one, and finishes rows of the
+/// result.
 class MapCombiner {
 public:
   /// With more than one warp to a row, `ownMap` is the map of this one.
@@ -64,12 +65,12 @@ public:
 
 private:
   using Factors = SmallVector<std::array<Value, 2>>;
-  /// What the sums of each map are multiplied by, by tile of rows: 1 / l1 and,
-  /// with a second one, -lambda / l2.
+  /// Factors of the sums of each map, by tile of rows: 1 / l1 and, with a
+  /// second map, -lambda / l2.
   SmallVector<Factors> getFactors(size_t maps,
                                   ArrayRef<SmallVector<RowState>> states);
   void pass(Accumulator &x);
-  /// Of each row of a lane.
+  /// Sums of squares of each row of a lane.
   SmallVector<Value> sumSquares(const Accumulator &x);
   void finishRows(const Accumulator &x);
   /// Finishes `tiles` of columns that this lane left at `passed`.

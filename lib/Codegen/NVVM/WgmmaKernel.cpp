@@ -110,7 +110,8 @@ void WgmmaKernel::locateWarp() {
 }
 
 void WgmmaKernel::locateQueries() {
-  // Of all maps, rows of the warpgroup; of maps apart, all rows of its own.
+  // A warpgroup reads its rows of all maps or, with maps apart, all rows of its
+  // own map.
   Value first = b.mul(group, isApart() ? layout.queryBytes
                                        : GpuWgmmaAttr::kRows * kGpuPanelPitch);
   for (int64_t map = 0; map < numMaps(); ++map)
