@@ -28,7 +28,8 @@ struct FarNumbers {
 
 /// True if a constant as far from zero as `kFarNumber` goes into the value of
 /// `expr`. Conditions choose among values, and are none; arguments of the graph
-/// are taken for numbers of ordinary size.
+/// are taken for numbers of ordinary size. A value of too many parts to look at
+/// all of them counts as if it had one.
 bool readsFarNumber(ExprGraph &graph, Expr expr, FarNumbers which);
 
 /// True if `term`, which is one for all keys of a row, may hide the row or

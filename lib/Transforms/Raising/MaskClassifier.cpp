@@ -177,6 +177,10 @@ Expr MaskClassifier::sumOf(ArrayRef<Expr> numbers, Type type) {
   return sum;
 }
 
+/// Terms into which a bias is taken apart: each may be a mask. What else is
+/// added stays together, for sums of sums of a graph may have millions.
+static constexpr size_t kMostTerms = 64;
+
 void MaskClassifier::readBias(Expr bias) {
   if (!graph.mentions(bias, key) && !hidesRows(graph, bias))
     return; // the same for all keys of a row: no effect
@@ -197,7 +201,7 @@ void MaskClassifier::readBias(Expr bias) {
                     /*isSelect=*/false);
       }
     }
-  if (opened->kind == Kind::Add) {
+  if (opened->kind == Kind::Add && steps.size() < kMostTerms) {
     readBias(opened->operands[0]);
     return readBias(opened->operands[1]);
   }
