@@ -99,9 +99,10 @@ private:
 class SliceBuilder {
 public:
   SliceBuilder(KernelValues &v, const BackwardSpec &spec, ModuleOp module,
-               const BackwardSizes &sizes, const BackwardLayout &s, Value batch)
-      : b(v.b), v(v), spec(spec), sizes(sizes), s(s), batch(batch),
-        masks(v, batch), scoring(v, module, masks),
+               StringRef name, const BackwardSizes &sizes,
+               const BackwardLayout &s, Value batch)
+      : b(v.b), v(v), spec(spec), module(module), name(name), sizes(sizes),
+        s(s), batch(batch), masks(v, batch), scoring(v, module, masks),
         values(scoring, /*context=*/Value()),
         phases(v, spec, module, sizes, scoring, values) {}
 
@@ -127,6 +128,9 @@ private:
   KernelBuilder &b;
   KernelValues &v;
   const BackwardSpec &spec;
+  ModuleOp module;
+  /// What the names of its functions begin with.
+  StringRef name;
   const BackwardSizes &sizes;
   const BackwardLayout &s;
   Value batch;
@@ -295,7 +299,8 @@ void SliceBuilder::emit(Value group, Value slice, const GradientSums &sums,
                              sizes.paddedValueDim);
         if (lambdas)
           head.lambda = b.at(lambdas, b.f32, item.heads.signal);
-        emitHead(item, head);
+        b.outline(module, (name + "_head").str(),
+                  [&] { emitHead(item, head); });
       });
       phases.storeQueries(getItem(firstSignal, firstRow, end), s, 1);
     });
@@ -325,7 +330,7 @@ LLVM::LLVMFuncOp BackwardFunctions::emitSlice() {
         const BackwardLayout s = layOutBackward(scratch, spec, sizes);
         const GradientSums sums = takeGradientSums(panel, spec, sizes);
         const SharedParts shared = getShared(args[0], sizes);
-        SliceBuilder slice(v, spec, module, sizes, s, args[1]);
+        SliceBuilder slice(v, spec, module, name, sizes, s, args[1]);
         slice.emit(args[2], args[3], sums, panel.getTotal(), args[4], shared);
       });
 }

@@ -451,6 +451,26 @@ void KernelBuilder::ifElse(Value condition, function_ref<void()> then,
   otherwise();
 }
 
+static LLVM::LLVMFunctionType getVoidFunction(MLIRContext *context,
+                                              TypeRange arguments) {
+  return LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(context),
+                                     SmallVector<Type>(arguments));
+}
+
+LLVM::LLVMFuncOp KernelBuilder::beginFunction(ModuleOp module, StringRef name,
+                                              TypeRange arguments) {
+  setInsertionPointToEnd(module.getBody());
+  auto function = LLVM::LLVMFuncOp::create(
+      *this, name, getVoidFunction(getContext(), arguments),
+      LLVM::Linkage::Private);
+  function.setNoInline(true);
+  if (ArrayRef<StringRef> features = target.features; !features.empty())
+    function.setTargetFeaturesAttr(
+        LLVM::TargetFeaturesAttr::get(getContext(), features));
+  setInsertionPointToStart(function.addEntryBlock(*this));
+  return function;
+}
+
 LLVM::LLVMFuncOp
 KernelBuilder::getOrEmitFunction(ModuleOp module, StringRef name,
                                  TypeRange arguments,
@@ -458,19 +478,55 @@ KernelBuilder::getOrEmitFunction(ModuleOp module, StringRef name,
   if (auto existing = module.lookupSymbol<LLVM::LLVMFuncOp>(name))
     return existing;
   OpBuilder::InsertionGuard guard(*this);
-  setInsertionPointToEnd(module.getBody());
-  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(getContext()),
-                                          SmallVector<Type>(arguments));
-  auto function =
-      LLVM::LLVMFuncOp::create(*this, name, type, LLVM::Linkage::Private);
-  function.setNoInline(true);
-  if (ArrayRef<StringRef> features = target.features; !features.empty())
-    function.setTargetFeaturesAttr(
-        LLVM::TargetFeaturesAttr::get(getContext(), features));
-  setInsertionPointToStart(function.addEntryBlock(*this));
+  LLVM::LLVMFuncOp function = beginFunction(module, name, arguments);
   body(function.getArguments());
   LLVM::ReturnOp::create(*this, ValueRange());
   return function;
+}
+
+/// Replaces what `function` uses of other functions by arguments of its own,
+/// or by constants. Returns what to call it with.
+static SmallVector<Value> takeCallerValues(OpBuilder &b,
+                                           LLVM::LLVMFuncOp function) {
+  Region &region = function.getBody();
+  SetVector<Value> used;
+  function.walk([&](Operation *op) {
+    for (Value operand : op->getOperands())
+      if (!region.isAncestor(operand.getParentRegion()))
+        used.insert(operand);
+  });
+  SmallVector<Value> taken;
+  SmallVector<Type> types;
+  b.setInsertionPointToStart(&region.front());
+  for (Value value : used) {
+    Value own;
+    if (matchPattern(value, m_Constant())) {
+      own = b.clone(*value.getDefiningOp())->getResult(0);
+    } else {
+      own = region.addArgument(value.getType(), value.getLoc());
+      taken.push_back(value);
+      types.push_back(value.getType());
+    }
+    value.replaceUsesWithIf(own, [&](OpOperand &use) {
+      return region.isAncestor(use.getOwner()->getParentRegion());
+    });
+  }
+  function.setFunctionType(getVoidFunction(b.getContext(), types));
+  return taken;
+}
+
+void KernelBuilder::outline(ModuleOp module, StringRef name,
+                            function_ref<void()> body) {
+  LLVM::LLVMFuncOp function;
+  SmallVector<Value> arguments;
+  {
+    OpBuilder::InsertionGuard guard(*this);
+    function = beginFunction(module, name, {});
+    body();
+    LLVM::ReturnOp::create(*this, ValueRange());
+    arguments = takeCallerValues(*this, function);
+  }
+  LLVM::CallOp::create(*this, function, arguments);
 }
 
 std::string KernelBuilder::kernelName(const Twine &name) const {

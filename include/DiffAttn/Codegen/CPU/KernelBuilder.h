@@ -138,6 +138,11 @@ public:
   LLVM::LLVMFuncOp getOrEmitFunction(ModuleOp module, StringRef name,
                                      TypeRange arguments,
                                      function_ref<void(ValueRange)> body);
+  /// Calls a new private function `name` of `module`, whose body `body` makes
+  /// of values of the caller: they become arguments, and constants are made
+  /// again. LLVM's time for a function grows with the square of what is in a
+  /// nest of loops.
+  void outline(ModuleOp module, StringRef name, function_ref<void()> body);
   /// The declaration of a function of the runtime.
   LLVM::LLVMFuncOp getRuntimeFunction(ModuleOp module,
                                       RuntimeFunction function);
@@ -147,6 +152,9 @@ public:
 
 private:
   Value widen(Value value, Type element);
+  /// A new private function at the end of `module`, in which ops are put next.
+  LLVM::LLVMFuncOp beginFunction(ModuleOp module, StringRef name,
+                                 TypeRange arguments);
 };
 
 } // namespace mlir::diffattn
