@@ -85,13 +85,13 @@ def _leftover(checkpoint: Checkpoint, module: models.Module) -> list[str]:
             if name not in used and not name.endswith("rotary_emb.inv_freq") and not (tied and name == "lm_head.weight")]
 
 
-def build_graph(checkpoint: Checkpoint, dtype: str | None = None, page_rows: int | None = None) -> models.Module:
+def build_graph(checkpoint: Checkpoint, dtype: str | None = None, page_rows: int | None = None, inspect: bool = False) -> models.Module:
     """The graph of a checkpoint's model, whose weights are all there with the right shapes; with `page_rows` that of a decoder whose
-    caches lie in pages of so many tokens. Warns of tensors that it does not use: the config may describe a smaller model than the
+    caches lie in pages of so many tokens, with `inspect` that of one whose attention is looked at. Warns of tensors that it does not use: the config may describe a smaller model than the
     file holds."""
     config_file = str(checkpoint.directory / "config.json")
     dtype = checks.choice("dtype", dtype, (None, *models.FLOATS))
-    module = models.build(checkpoint.config, dtype or checkpoint.dtype, config_file, page_rows)
+    module = models.build(checkpoint.config, dtype or checkpoint.dtype, config_file, page_rows, inspect)
     if "lm_head.weight" not in module.file_names() and _EMBEDDING not in checkpoint.tensors and "lm_head.weight" in checkpoint.tensors:
         module.read_from(_EMBEDDING, "lm_head.weight")  # of a tied pair the file has this one
     _check_weights(checkpoint, module, models.model_type(models.Config(checkpoint.config, config_file)))

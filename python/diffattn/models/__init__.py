@@ -25,18 +25,27 @@ BUILDERS = {
     "edifice_diff_attention": edifice.build_diff_attention,
     **dict.fromkeys(timm_vit.ARCHITECTURES, timm_vit.build),
 }
+#: Those whose attention can be looked at.
+INSPECTED = ("diff_v1", "diff_v2", "diffllama", "motif")
 DECODERS = ("diff_v1", "diff_v2", "diffllama", "motif", "phi4flash")
 MOST_PAGE_ROWS = 1 << 16
 
 
-def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.json", page_rows: int | None = None) -> Module:
+def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.json", page_rows: int | None = None,
+          inspect: bool = False) -> Module:
     """The module of the model that `config` describes, with weights of `dtype` (f32, bf16 or f16). With `page_rows` that of a decoder
-    whose caches lie in pages of so many tokens."""
+    whose caches lie in pages of so many tokens; with `inspect` that of a decoder with the entry of that name alone."""
     checked = Config(config, source)
     if dtype not in FLOATS:
         raise UsageError(f"expected dtype to be one of {', '.join(FLOATS)}, but got {dtype!r}")
     read_quantization(checked)  # a method that is not known is the first thing to say
     kind = model_type(checked)
+    if inspect:
+        if page_rows is not None:
+            raise UsageError(f"page_rows: expected none with inspect, which has no caches, but got {shown(page_rows)}")
+        if kind not in INSPECTED:
+            raise checked.fail("model_type", f"one of {', '.join(INSPECTED)}, whose attention can be looked at", kind)
+        return BUILDERS[kind](checked, dtype, inspect=True)
     if page_rows is None:
         return BUILDERS[kind](checked, dtype)
     if kind not in DECODERS:
@@ -63,4 +72,4 @@ def _check_nested(config: Config, key: str) -> None:
                           f"which has another {shown(differ[0])}; save that part alone, its text_config as config.json beside its weights")
 
 
-__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]
+__all__ = ["BUILDERS", "DECODERS", "INSPECTED", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]

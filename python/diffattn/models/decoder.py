@@ -14,6 +14,11 @@ block_table [B,M] before the caches, and in place of the others there is
     score(ids [B,T], targets [B,T], lengths [B], positions [B], block_table [B,M], kcache, vcache)
         -> log-probabilities of the targets [B,T], the likeliest ids [B,T,5] and theirs [B,T,5], logits [B,V], kcache, vcache
 
+The form that is inspected has one entry, of all tokens, with the factor [] of lambda and the layers [N] that are looked at:
+
+    inspect(ids [B,T], targets [B,T], factor [], layers [N])
+        -> log-probabilities of the targets [B,T], logits of the last tokens [B,V], and of each of these layers `probe.PARTS`
+
 Caches are updated in place. A call whose arguments are out of range reports an error and computes no layer.
 """
 
@@ -22,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from . import layers, likelihood, tokens
+from . import layers, likelihood, probe, tokens
 from .caches import Pages, Rows
 from .config import Config, ConfigError
 from .mlir_text import Dim, Function, Module, Value
@@ -75,8 +80,9 @@ class Decoder:
     def __post_init__(self) -> None:
         self.mlp = GatedMlp(LAYER, self.hidden, self.inner, self.layers, self.activation, self.elem, self.mlp_bias)
 
-    def build(self, quantization: Quantization | None = None, page_rows: int | None = None) -> Module:
-        """With `page_rows` the form whose caches lie in pages of so many tokens, for sequences that do not depend on others."""
+    def build(self, quantization: Quantization | None = None, page_rows: int | None = None, inspect: bool = False) -> Module:
+        """With `page_rows` the form whose caches lie in pages of so many tokens, for sequences that do not depend on others; with
+        `inspect` the one that is looked at."""
         if page_rows is not None and self.rope.growth is not None:
             raise ConfigError("expected a 'rope_type' whose angles follow from positions alone, as caches in pages are asked for, but "
                               "got 'dynamic'")
@@ -93,6 +99,9 @@ class Decoder:
             m.weight("lm_head.weight", [self.vocab, self.hidden], self.elem, source="model.embed_tokens.weight")
         else:
             m.matrix("lm_head.weight", [self.vocab, self.hidden], self.elem)
+        if inspect:
+            self._inspect(m, self._forward_layer(m, looked_at=True))
+            return m
         if page_rows is None:
             self._forward_layer(m)
             self._forward(m)
@@ -143,18 +152,22 @@ class Decoder:
         h = self.mixer.output(f, h, layers.rows_of(f, mixed, h.dims[0]), layer)
         return self.mlp.onto(f, h, self._normed(f, h, "post_attention_layernorm", layer), layer)
 
-    def _forward_layer(self, m: Module) -> None:
-        f = m.function("forward_layer", private=True)
+    def _forward_layer(self, m: Module, *, looked_at: bool = False) -> list[Value]:
+        """Gives the parts that a layer that is `looked_at` returns behind its rows."""
+        f = m.function("inspect_layer" if looked_at else "forward_layer", private=True)
         h, cos, sin, layer = self._layer_arguments(f)
         batch, length = f.argument("batch", "index"), f.argument("length", "index")
+        kept = {"probe": probe.Probe(f.argument("factor", "f32"))} if looked_at else {}
         x = self._normed(f, h, "input_layernorm", layer)
         q, k, v = self.mixer.project(f, x, layer)
         q = self._rotated(f, q, batch, length, self.mixer.query_heads, cos, sin, "t")
         k = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, "t")
         v = self._values(f, v, batch, length)
         keys = layers.split_pairs(f, k, self.mixer.key_pairing)
-        mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, v, layer, causal=True)
-        f.ret(self._after_attention(f, h, mixed, layer))
+        mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, v, layer, causal=True, **kept)
+        parts = kept["probe"].parts if kept else []
+        f.ret(self._after_attention(f, h, mixed, layer), *parts)
+        return parts
 
     def _prefill_layer(self, m: Module) -> None:
         f = m.function("prefill_layer", private=True)
@@ -223,6 +236,32 @@ class Decoder:
     def _scored(self, f: Function, h: Value, targets: Value, *, ranked: bool) -> list[Value]:
         return likelihood.of_targets(f, h, likelihood.fitting(f, targets, h.dims[0]), self.vocab, lambda part: self._logits(f, part),
                                      ranked=ranked)
+
+    def _inspect(self, m: Module, parts: list[Value]) -> None:
+        """`parts` are what a layer returns of its attention."""
+        m.attentions = dict.fromkeys(range(self.layers))
+        f = m.function("inspect")
+        ids, targets = (f.argument(name, "i64", [None, None]) for name in ("ids", "targets"))
+        factor, chosen = f.argument("factor", "f32", []), f.argument("layers", "i64", [None])
+        batch, length = ids.dims
+        known = tokens.all_within(f, chosen, 0, f.i64(self.layers))
+        checks = [likelihood.target_check(f, ids, targets), (known, f"expected every layer to be at least 0 and below {self.layers}")]
+        count = tokens.count_if(f, tokens.require_all(f, checks), self.layers)
+        h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
+        cos, sin = tables(f, self.rope, length=length)
+        factor = f.extract(factor)
+        names = {"%batch": batch, "%length": length}
+        wholes = [probe.whole(f, part, chosen.dims[0], names) for part in parts]
+
+        def of_layer(i: Value, h: Value, *wholes: Value) -> list[Value]:
+            results = [h, *(probe.like(part, names) for part in parts)]
+            h, *found = f.call("inspect_layer", [h, cos, sin, i, batch, length, factor], results)
+            return [h, *probe.put(f, found, wholes, chosen, i)]
+
+        h, *wholes = f.loop(count, [h, *wholes], of_layer)
+        log_p = f.expand(self._scored(f, h, targets, ranked=False)[0], 0, [batch, length])
+        rows = tokens.last_rows(f, f.fill(f.to_i64(length), [batch]), batch, length)
+        f.ret(log_p, self._logits(f, layers.pick_rows(f, h, rows)), *wholes)
 
     def _prefill(self, m: Module) -> None:
         f = m.function("prefill")

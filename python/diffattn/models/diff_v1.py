@@ -85,10 +85,10 @@ def read_heads(config: Config) -> tuple[int, int, int]:
     return heads, kv_heads, width
 
 
-def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Module:
+def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
     """The decoder of `"model_type": "diff_v1"`."""
     heads, kv_heads, width = read_heads(config)
     longest = config.integer("max_position_embeddings", 2048)
     rope = read_rope(config, width, interleaved=True, longest=longest)
     mixer = V1Mixer(heads, kv_heads, width, config.integer("hidden_size"), config.depth("num_hidden_layers"))
-    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows)
+    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows, inspect)

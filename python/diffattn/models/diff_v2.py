@@ -51,7 +51,7 @@ class V2Mixer:
         return layers.linear_onto(f, residual, mixed, f.weight(LAYER + "self_attn.o_proj.weight", layer))
 
 
-def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Module:
+def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
     """The decoder of `"model_type": "diff_v2"`."""
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     kv_heads = config.integer("num_key_value_heads", heads)
@@ -61,4 +61,4 @@ def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Mo
     if width is None:
         raise config.fail("hidden_size", f"at least num_attention_heads = {heads}", hidden)
     rope = read_rope(config, width, interleaved=True, longest=config.integer("max_position_embeddings", 2048))
-    return read_frame(config, V2Mixer(heads, kv_heads, width, hidden), rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows)
+    return read_frame(config, V2Mixer(heads, kv_heads, width, hidden), rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows, inspect)

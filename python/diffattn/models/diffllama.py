@@ -51,7 +51,7 @@ class DiffLlamaMixer(Projections):
         return mix_heads(f, q, k, v, vectors, None, init, self.eps, **sight)
 
 
-def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Module:
+def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
     """The decoder of `"model_type": "diffllama"`."""
     hidden, maps = config.integer("hidden_size", 2048), config.integer("num_attention_heads", 32)
     kv_maps = config.integer("num_key_value_heads", maps)
@@ -70,4 +70,4 @@ def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Mo
     rope = read_rope(config, width, interleaved=False, longest=config.integer("max_position_embeddings", 2048))
     mixer = DiffLlamaMixer(maps, kv_maps, width, hidden, config.depth("num_hidden_layers"),
                            config.number("rms_norm_eps", 1e-5, above=0), config.flag("attention_bias", False))
-    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows)
+    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows, inspect)

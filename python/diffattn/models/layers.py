@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .mlir_text import Dim, Function, Value, float_attr
+
+if TYPE_CHECKING:
+    from .probe import Probe
 
 #: Names of transformers, with what they are where that has another name.
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "quick_gelu": "quick_gelu", "gelu": "gelu", "gelu_python": "gelu",
@@ -278,10 +282,13 @@ def attention(
     q_offset: Value | None = None,
     block_table: Value | None = None,
     out: Value | None = None,
+    probe: Probe | None = None,
 ) -> Value:
     """One `diffattn.attention` on `[B, T, heads, width]` views, of which with `block_table` `[B, M]` those of keys and values are
-    pages `[P, S, heads, width]`; the result is `[B, Tq, Hs, dv]`."""
+    pages `[P, S, heads, width]`; the result is `[B, Tq, Hs, dv]`. With `probe` what it used is kept there."""
     (q1, q2), (k1, k2) = q, k
+    if probe is not None:
+        lam, lambda_act = probe.scaled(f, lam, lambda_act), "identity"
     out = out or f.empty([*q1.dims[:3], v.dims[3]], v.elem)
     operands = [q1, k1, q2, k2, v]
     text = (f"diffattn.attention ins({', '.join(map(str, operands))} : {', '.join(o.type for o in operands)}) "
@@ -300,7 +307,14 @@ def attention(
     if out_scale != 1.0:
         attributes.append(f"out_scale = {float_attr(out_scale)}")
     attributes += [f"{side}_layout = #diffattn.layout<bthd>" for side in "qkvo"]
-    return f.emit(f"{text} outs({out} : {out.type}) {{{', '.join(attributes)}}} -> {out.type}", out.elem, out.dims)
+    more = probe.destinations(f, q, v, has_norm=norm or norm_weight is not None) if probe is not None else {}
+    text += f" outs({out} : {out.type})" + "".join(f" {name}({value} : {value.type})" for name, value in more.items())
+    inits = [out, *more.values()]
+    text += f" {{{', '.join(attributes)}}} -> {', '.join(init.type for init in inits)}"
+    result, *others = f.emit_several(text, inits)
+    if probe is not None:
+        probe.keep(f, operands, lam, result, dict(zip(more, others)))
+    return result
 
 
 def plain_block(f: Function, h: Value, names: dict[str, str], layer: Value, eps: float, elem: str) -> Value:

@@ -94,6 +94,8 @@ class Module:
         self.functions: list[str] = []
         # Of decoders: for keys and values, the number of layers and the heads and width of each.
         self.cache_shapes: list[tuple[int, tuple[int, int]]] = []
+        #: Of a decoder that is inspected: by layers with attention how many keys before its own a query sees; None: all.
+        self.attentions: dict[int, int | None] = {}
         #: Of decoders: numbers that a sequence keeps whatever its length.
         self.state_size = 0
         #: Of public functions: shape (None: any size) and element type of each argument.
@@ -226,6 +228,12 @@ class Function:
         value = self.fresh(elem, dims or (), dims is not None)
         self.line(f"{value} = {text}")
         return value
+
+    def emit_several(self, text: str, like: Sequence[Value]) -> list[Value]:
+        """Writes `%n, %m = text`, whose results have the types of `like`."""
+        values = [self.fresh(v.elem, v.dims, v.tensor) for v in like]
+        self.line(f"{', '.join(map(str, values))} = {text}")
+        return values
 
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -437,11 +445,9 @@ class Function:
 
     def call(self, name: str, arguments: Sequence[Value], results: Sequence[Value]) -> list[Value]:
         """Calls a function whose results have the types of `results`."""
-        values = [self.fresh(v.elem, v.dims, v.tensor) for v in results]
         inputs, outputs = (", ".join(v.type for v in side) for side in (arguments, results))
-        self.line(f"{', '.join(map(str, values))} = func.call @{name}({', '.join(map(str, arguments))}) : "
-                  f"({inputs}) -> ({outputs})")
-        return values
+        text = f"func.call @{name}({', '.join(map(str, arguments))}) : ({inputs}) -> ({outputs})"
+        return self.emit_several(text, results)
 
     def ret(self, *values: Value) -> None:
         """Ends the function and adds it to the module."""

@@ -94,7 +94,7 @@ def _check_fixed(config: Config) -> None:
         raise config.fail("is_causal", "true", False)
 
 
-def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Module:
+def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
     """The decoder of `"model_type": "motif"`."""
     _check_fixed(config)
     hidden, maps = config.integer("hidden_size"), config.integer("num_attention_heads")
@@ -109,4 +109,4 @@ def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Mo
     bias = config.flag("use_bias", False)
     mixer = MotifMixer(groups, signals, kv_heads, width, hidden, config.depth("num_hidden_layers"),
                        config.number("attn_rms_norm_eps", HEAD_EPS, above=0), bias)
-    return read_frame(config, mixer, rope, elem, eps=1e-6, tied=False, activations=(POLY_NORM,), mlp_bias=bias).build(read_quantization(config), page_rows)
+    return read_frame(config, mixer, rope, elem, eps=1e-6, tied=False, activations=(POLY_NORM,), mlp_bias=bias).build(read_quantization(config), page_rows, inspect)

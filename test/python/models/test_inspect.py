@@ -1,0 +1,142 @@
+"""The entry `inspect` of decoders: what attention used, and the model with another factor of lambda."""
+import re
+
+import numpy as np
+import pytest
+from conftest import write_checkpoint
+from test_builders import SMALL, opt  # noqa: F401
+
+import diffattn
+from diffattn import models
+from diffattn.errors import ConfigError, RunError, UsageError
+from diffattn.models.probe import PARTS
+from diffattn.runtime import Executable
+
+CONFIG = SMALL | {"num_hidden_layers": 3}
+#: A group of three signal maps and one noise map.
+OWN = {"motif": {"num_attention_heads": 8, "num_noise_heads": 2, "num_key_value_heads": 4}}
+IDS = np.random.default_rng(4).integers(0, 64, (2, 9))
+ONE = np.array(1, np.float32)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """A random model, and the executable of the form of it that is inspected."""
+    known = {}
+
+    def make(kind, dtype="f32"):
+        if (kind, dtype) not in known:
+            config = CONFIG | {"model_type": kind} | OWN.get(kind, {})
+            rng = np.random.default_rng(6)
+            weights = {name: rng.normal("norm" in name, 0.3, shape).astype(np.float32)
+                       for name, (shape, _) in models.build(config).file_types().items()}
+            folder = write_checkpoint(tmp_path_factory.mktemp("model"), config, weights)
+            module = models.build(config, dtype, inspect=True)
+            model = diffattn.load(folder, dtype=dtype)
+            known[kind, dtype] = model, Executable(str(module), weights=[str(folder / "model.safetensors")]), module
+        return known[kind, dtype]
+
+    return make
+
+
+def inspected(executable, factor=ONE, layers=(0, 1, 2), targets=IDS):
+    log_p, logits, *parts = executable.call("inspect", IDS, targets, factor, np.array(layers, np.int64))
+    return log_p, logits, dict(zip(PARTS, parts, strict=True))
+
+
+def difference(parts, layer, batch, head):
+    """A1, lambda A2 and their product with the values, in double precision."""
+    part = {name: value[layer].astype(np.float64) if name == "lambda" else value[layer, batch].astype(np.float64) for name, value in parts.items()}
+    heads, length = part["q1"].shape[1], part["q1"].shape[0]
+    noise = head // (heads // part["q2"].shape[1])
+
+    def weights(q, k, head):
+        scores = part[q][:, head] @ part[k][:, head // (part[q].shape[1] // part[k].shape[1])].T * part[q].shape[2] ** -0.5
+        scores[np.triu_indices(length, 1)] = -np.inf
+        sums = np.log(np.exp(scores).sum(-1))
+        return np.exp(scores - sums[:, None]), sums
+
+    (a1, sums1), (a2, sums2) = weights("q1", "k1", head), weights("q2", "k2", noise)
+    np.testing.assert_allclose(part["lse1"][head], sums1, rtol=0, atol=2e-5 * (1 + np.abs(sums1).max()))
+    np.testing.assert_allclose(part["lse2"][noise], sums2, rtol=0, atol=2e-5 * (1 + np.abs(sums2).max()))
+    lam = part["lambda"] if part["lambda"].ndim == 0 else part["lambda"][batch, :, head][:, None]
+    v = part["v"][:, head // (heads // part["v"].shape[1])]
+    return lam, (a1 - lam * a2) @ v, (a1 + np.abs(lam) * a2) @ np.abs(v), part["x"][:, head]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("kind", models.INSPECTED)
+def test_parses_with_one_attention(kind, dtype, opt):  # noqa: F811
+    text = opt(str(models.build(CONFIG | {"model_type": kind} | OWN.get(kind, {}), dtype, inspect=True)), "--verify-roundtrip")
+    assert text.count("diffattn.attention ins") == 1 and re.findall(r"func.func @(\w+)", text) == ["inspect"]
+
+
+@pytest.mark.parametrize("kind", models.INSPECTED)
+def test_gives_what_attention_used(kind, load):
+    """The scores of the operands have the sums that are given, and mix the values to what is given as X."""
+    _, executable, module = load(kind)
+    assert module.attentions == dict.fromkeys(range(3))
+    _, _, parts = inspected(executable)
+    for layer in range(3):
+        for batch in range(2):
+            for head in range(parts["q1"].shape[3]):
+                _, expected, added, x = difference(parts, layer, batch, head)
+                assert (np.abs(x - expected) <= 5e-5 * added).all()
+
+
+@pytest.mark.parametrize("kind", models.INSPECTED)
+def test_is_the_model_itself(kind, load):
+    """With factor 1: to the bit where lambda is a number, within rounding where a sigmoid makes it."""
+    model, executable, _ = load(kind)
+    targets = np.roll(IDS, -1, 1)
+    log_p, logits, parts = inspected(executable, layers=[], targets=targets)
+    assert all(part.shape[0] == 0 for part in parts.values())
+    expected = model.executable.call("score", IDS, targets)[0], model.forward(IDS)[:, -1]
+    for got, whole in zip((log_p, logits), expected, strict=True):
+        np.testing.assert_allclose(got, whole, rtol=0, atol=1e-5)
+    assert kind == "diff_v2" or log_p.tobytes() == expected[0].tobytes()
+
+
+@pytest.mark.parametrize("kind", models.INSPECTED)
+def test_factor_multiplies_lambda(kind, load):
+    _, executable, _ = load(kind)
+    plain = inspected(executable)
+    for factor in (0.0, 0.5, -1.0):
+        log_p, _, parts = inspected(executable, np.array(factor, np.float32))
+        # The first layer has the input that it had before; later ones have another.
+        np.testing.assert_array_equal(parts["q1"][0], plain[2]["q1"][0])
+        np.testing.assert_allclose(parts["lambda"][0], factor * plain[2]["lambda"][0], rtol=1e-6)
+        _, expected, added, x = difference(parts, 0, 1, 0)
+        assert (np.abs(x - expected) <= 5e-5 * added).all()
+        assert np.abs(log_p - plain[0]).max() > 1e-3 and np.abs(parts["q1"][1] - plain[2]["q1"][1]).max() > 1e-3
+
+
+def test_layers_stand_where_they_are_named(load):
+    _, executable, _ = load("diff_v1")
+    _, _, every = inspected(executable)
+    _, _, some = inspected(executable, layers=[2, 0, 2])
+    for name in PARTS:
+        np.testing.assert_array_equal(some[name], every[name][[2, 0, 2]])
+
+
+def test_16_bits(load):
+    """Parts have the type of the weights, sums and X are f32."""
+    _, executable, _ = load("diffllama", "bf16")
+    _, _, parts = inspected(executable)
+    assert {name: str(part.dtype) for name, part in parts.items()} == {
+        name: "float32" if name in ("lambda", "lse1", "lse2", "x") else "bfloat16" for name in PARTS}
+    q, k, v = (parts[name][1, 0].astype(np.float64) for name in ("q1", "k1", "v"))
+    assert np.abs(q).max() > 0 and np.abs(k).max() > 0 and np.abs(v).max() > 0
+
+
+def test_wrong_arguments(load):
+    _, executable, _ = load("diff_v1")
+    for layers in ([3], [0, -1]):
+        with pytest.raises(RunError, match="expected every layer to be at least 0 and below 3"):
+            inspected(executable, layers=layers)
+    with pytest.raises(RunError, match="expected targets of the shape of ids"):
+        inspected(executable, targets=IDS[:, 1:].copy())
+    with pytest.raises(ConfigError, match="expected 'model_type' to be one of diff_v1, .* whose attention can be looked at, but got 'diff_multihead'"):
+        models.build(CONFIG | {"model_type": "diff_multihead"}, inspect=True)
+    with pytest.raises(UsageError, match="page_rows: expected none with inspect, which has no caches, but got 16"):
+        models.build(CONFIG | {"model_type": "diff_v1"}, page_rows=16, inspect=True)
