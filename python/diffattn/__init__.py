@@ -4,6 +4,7 @@
     diffattn.plain_attention(q, k, v, ...)             the same of a single map: softmax attention
     diffattn.load(directory)                           a model from its config.json and safetensors
     diffattn.quantize(directory, output, "int4")       the same with narrow weights, as another folder
+    diffattn.maps.inspect(directory, prompt)           what its attention looks at
     diffattn.bundle.load(directory)                    a compiled model, without the compiler
     diffattn.compile(module, args)                     a torch.nn.Module, compiled; torch.compile(backend="diffattn") too
     diffattn.onnx.load(file)                           an ONNX model, compiled
@@ -17,7 +18,7 @@ Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "onnx", "patch", "plain_attention",
+__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "maps", "onnx", "patch", "plain_attention",
            "runtime", "quantize", "unpatch"]
 
 import sys
@@ -27,7 +28,7 @@ from . import errors
 from .errors import DiffAttnError
 
 if TYPE_CHECKING:
-    from . import bundle, jax, onnx, runtime
+    from . import bundle, jax, maps, onnx, runtime
     from ._attention import attention, plain_attention
     from .model import load
     from .quantization import quantize
@@ -58,7 +59,7 @@ def __getattr__(name: str) -> object:
         from .torch_front import compile
 
         return compile
-    if name in ("bundle", "jax", "onnx", "runtime"):
+    if name in ("bundle", "jax", "maps", "onnx", "runtime"):
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

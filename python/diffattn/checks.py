@@ -86,6 +86,17 @@ def unicode_text(name: str, value: Any) -> str:
     return value
 
 
+def command_text(name: str, text: str) -> str:
+    """Text of the command line, whatever the locale: the bytes that came, as UTF-8."""
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeEncodeError:  # not out of a command line, but a caller's of `main`
+        return unicode_text(name, text)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: expected UTF-8 text, but got {shown(text)}, where byte {error.start} is "
+                         f"0x{error.object[error.start]:02x}") from None
+
+
 def choice(name: str, value: Any, known: Sequence[str | None]) -> Any:
     if not (value is None or isinstance(value, str)) or value not in known:
         raise wrong(name, " or ".join(repr(k) for k in known), value)

@@ -1,5 +1,5 @@
 """The `diffattn` command: generate, eval, serve, chat, bench, info, build and bundle for a model in a directory; the first six, with
---bundle, for a compiled model; import for a model of another framework."""
+--bundle, for a compiled model; maps for what attention looks at; import for a model of another framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__, checks, files, hints, import_command, library, models, pull_command, quantization
+from . import __version__, checks, files, hints, import_command, library, maps_command, models, pull_command, quantization
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
@@ -128,23 +128,12 @@ def _report(diagnostics) -> None:
             tell(f"diffattn: {diagnostic}")
 
 
-def _argument(name: str, text: str) -> str:
-    """Text of the command line, whatever the locale: the bytes that came, as UTF-8."""
-    try:
-        return os.fsencode(text).decode("utf-8")
-    except UnicodeEncodeError:  # not out of a command line, but a caller's of `main`
-        return checks.unicode_text(name, text)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: expected UTF-8 text, but got {shown(text)}, where byte {error.start} is "
-                         f"0x{error.object[error.start]:02x}") from None
-
-
 def _prompts(args) -> list[str]:
     """The prompts of the command line, or one for each line of a file or pipe."""
     if args.prompt_file is None:
         if files.waiting_on_standard_input():
             warnings.warn("standard input is not read; --prompt-file - takes prompts from it")
-        return [_argument("--prompt", prompt) for prompt in args.prompt or [""]]
+        return [checks.command_text("--prompt", prompt) for prompt in args.prompt or [""]]
     if args.prompt is not None:
         raise UsageError("expected --prompt or --prompt-file, but got both")
     lines = files.read_text(args.prompt_file).split("\n")
@@ -253,7 +242,7 @@ def generate(args) -> int:
     config, tokenizer = _decoder_config(args), _tokenizer(args.directory, for_prompts=True)
     defaults, options = _sampling(args, config, len(prompts))
     if args.stop is not None:
-        options["stop"] = [_argument("--stop", text) for text in checks.texts("--stop", args.stop)]
+        options["stop"] = [checks.command_text("--stop", text) for text in checks.texts("--stop", args.stop)]
     _check_tokens(args.directory, [tokenizer.encode(prompt) for prompt in prompts], config.get("vocab_size"), defaults.bos)
     model = _load(args)
     model.tokenizer = tokenizer
@@ -547,6 +536,8 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--paged", action="store_true", help="the form that diffattn serve takes, whose rows do not depend on their batch")
 
     quantization.add_to(commands)
+
+    maps_command.add_to(commands, _integer(1, checks.MOST_THREADS), _ids)
 
     pull_command.add_to(commands)
 

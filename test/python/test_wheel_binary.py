@@ -109,7 +109,7 @@ def test_contents(wheel, package):
     with zipfile.ZipFile(wheel) as archive:
         files = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist() if ".dist-info/" not in entry.filename}
     headers = {"diffattn-c/DiffAttn.h", "diffattn-c/Bundle.h", "diffattn-c/Types.h", "DiffAttn/Runtime/ABI/ElementType.h"}
-    expected = {*sources, "diffattn/py.typed", "diffattn/torch/lowered_ops.json", "diffattn/lib/pkgconfig/diffattn.pc", "diffattn/lib/pkgconfig/diffattn-bundle.pc",
+    expected = {*sources, "diffattn/py.typed", "diffattn/torch/lowered_ops.json", "diffattn/maps/page.html", "diffattn/lib/pkgconfig/diffattn.pc", "diffattn/lib/pkgconfig/diffattn-bundle.pc",
                 *(f"diffattn/lib/{name}" for name in OURS | OTHERS), *(f"diffattn/bin/{name}" for name in PROGRAMS),
                 *(f"diffattn/include/{name}" for name in headers)}
     assert set(files) == expected

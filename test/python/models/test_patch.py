@@ -76,6 +76,34 @@ def calls():
     return counters().parallel_calls
 
 
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@torch.no_grad()
+def test_output_attentions_is_the_difference(implementation):
+    """Of eager's weights, which are those of map 1 of all heads and then of map 2; with a mask of padding, and in a step with a cache."""
+    model = diffllama(attn_implementation="eager")
+    ids, mask = torch.tensor([[0, 0, 5, 9, 11], [3, 7, 2, 8, 4]]), torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+
+    def run():
+        cache = transformers.DynamicCache(config=model.config)
+        first = model(ids, attention_mask=mask, past_key_values=cache, use_cache=True, output_attentions=True).attentions
+        mask_ = torch.cat([mask, torch.ones(2, 1, dtype=mask.dtype)], 1)
+        return first, model(ids[:, :1] + 4, attention_mask=mask_, past_key_values=cache, use_cache=True, output_attentions=True).attentions
+
+    expected = run()
+    diffattn.patch(model)
+    model.set_attn_implementation(implementation)
+    got = run()
+    for one, other in zip(got, expected):
+        assert len(one) == len(other) == 2
+        for layer, (weights, eager) in enumerate(zip(one, other)):
+            lam = model.model.layers[layer].self_attn._lambda(torch.float32)
+            a1, a2 = eager.chunk(2, dim=1)
+            some = slice(2 if weights.shape[2] > 1 else 0, None)  # queries of padding see no key
+            torch.testing.assert_close(weights[0, :, some], (a1 - lam * a2)[0, :, some], rtol=0, atol=1e-5)
+            torch.testing.assert_close(weights[1], (a1 - lam * a2)[1], rtol=0, atol=1e-5)
+    assert model(ids, attention_mask=mask).attentions is None
+
+
 def test_generate_and_state_stay():
     model = diffllama()
     names, copied = list(model.state_dict()), copy.deepcopy(model)
@@ -263,8 +291,6 @@ def test_calls_that_are_refused():
     diffattn.patch(model)
     ids = torch.tensor([[5, 9]])
     with torch.no_grad():
-        with pytest.raises(UsageError, match="output_attentions: expected False in a patched model"):
-            model(ids, output_attentions=True)
         model.config._attn_implementation = "flex_attention"
         with pytest.raises(UsageError, match="attn_implementation: expected eager or sdpa in a patched model, but got 'flex_attention'"):
             model.model.layers[0].self_attn(torch.zeros(1, 2, 32), (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)))

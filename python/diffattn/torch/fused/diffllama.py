@@ -32,7 +32,8 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
             raise UsageError(f"model: expected {name!r} to have a groupnorm of torch.nn.RMSNorm with eps, but got {module.groupnorm}")
 
     def forward(self, hidden_states, position_embeddings, attention_mask=None, cache=None, **kwargs):
-        """As the class that it replaces, but None for the weights. `cache` is also taken by its name before 5.24, past_key_values."""
+        """As the class that it replaces, but the weights are None or, with `output_attentions`, those of the difference of both maps,
+        `[B, heads, Tq, Tk]`. `cache` is also taken by its name before 5.24, past_key_values."""
         if self.training and self.attention_dropout > 0:
             raise UsageError(f"attention_dropout: expected 0 in a patched model in training, because the op keeps no maps to drop parts of, but "
                              f"got {self.attention_dropout}")
@@ -56,7 +57,11 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
             q1, k1, q2, k2, torch.cat(v.chunk(2, dim=1), dim=-1), self._lambda(q.dtype), scale=self.scaling, attn_mask=attention_mask,
             is_causal=is_causal, q_offset=torch.zeros((), dtype=torch.int64, device="cpu") if is_causal else None, norm="rms",
             norm_weight=self.groupnorm.weight, norm_eps=self.groupnorm.eps, out_scale=1 - self.lambda_init)
-        return self.o_proj(out.transpose(1, 2).reshape(*shape, -1)), None
+        weights = None
+        if kwargs.get("output_attentions"):
+            maps = [_map(q, k, self.scaling, attention_mask, is_causal) for q, k in ((q1, k1), (q2, k2))]
+            weights = (maps[0] - self._lambda(q.dtype) * maps[1]).to(q.dtype)
+        return self.o_proj(out.transpose(1, 2).reshape(*shape, -1)), weights
 
     def _lambda(self, dtype: torch.dtype) -> torch.Tensor:
         one, two = (torch.exp((q * k).sum(-1, dtype=torch.float32)).to(dtype)
@@ -65,13 +70,23 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
 
     def _check_keywords(self, keywords: dict, changing: tuple[str, ...]) -> None:
         """Refuses what would change the result of the replaced forward, and in a release that was not tried what may."""
-        if keywords.get("output_attentions"):
-            raise UsageError("output_attentions: expected False in a patched model, because the op keeps no attention weights")
         tried = self.version in releases.TRIED["transformers"]
         for name, value in keywords.items():
             if value is not None and (name in changing or not (tried or name in _NEUTRAL)):
                 raise UsageError(f"{name}: expected none in a patched model, because it {'changes' if tried else 'may change'} what "
                                  f"DiffLlamaAttention computes in transformers {self.version}, and the op has no such argument")
+
+
+def _map(q: torch.Tensor, k: torch.Tensor, scale: float, mask: torch.Tensor | None, is_causal: bool) -> torch.Tensor:
+    """The weights of one map `[B, heads, Tq, Tk]` f32, which the op keeps none of: made once more."""
+    scores = torch.matmul(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1).transpose(2, 3)).float() * scale
+    if mask is not None:
+        mask = mask[..., : k.shape[2]]
+        scores = torch.where(mask, scores, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1), -torch.inf)
+    # Rows that see no key are zeros.
+    return torch.softmax(scores, dim=-1).nan_to_num(0.0)
 
 
 def _one_cache(cache, past_key_values):
