@@ -25,8 +25,6 @@ BUILDERS = {
     "edifice_diff_attention": edifice.build_diff_attention,
     **dict.fromkeys(timm_vit.ARCHITECTURES, timm_vit.build),
 }
-#: Those whose attention can be looked at.
-INSPECTED = ("diff_v1", "diff_v2", "diffllama", "motif")
 DECODERS = ("diff_v1", "diff_v2", "diffllama", "motif", "phi4flash")
 MOST_PAGE_ROWS = 1 << 16
 
@@ -43,8 +41,8 @@ def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.j
     if inspect:
         if page_rows is not None:
             raise UsageError(f"page_rows: expected none with inspect, which has no caches, but got {shown(page_rows)}")
-        if kind not in INSPECTED:
-            raise checked.fail("model_type", f"one of {', '.join(INSPECTED)}, whose attention can be looked at", kind)
+        if kind not in DECODERS:
+            raise checked.fail("model_type", f"one of {', '.join(DECODERS)}, whose attention can be looked at", kind)
         return BUILDERS[kind](checked, dtype, inspect=True)
     if page_rows is None:
         return BUILDERS[kind](checked, dtype)
@@ -72,4 +70,4 @@ def _check_nested(config: Config, key: str) -> None:
                           f"which has another {shown(differ[0])}; save that part alone, its text_config as config.json beside its weights")
 
 
-__all__ = ["BUILDERS", "DECODERS", "INSPECTED", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]
+__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from . import layers, likelihood, tokens
+from . import layers, likelihood, probe, tokens
 from .config import LARGEST, Config
 from .mamba import GatedMemory, Mamba
 from .mlir_text import Dim, Function, Module, Value
@@ -44,13 +44,17 @@ class Call:
 
 
 class SambaY(SambaYLayers):
-    def build(self, quantization: Quantization | None) -> Module:
+    def build(self, quantization: Quantization | None, inspect: bool = False) -> Module:
+        """With `inspect` the form that is looked at."""
         m = Module(quantization)
         m.cache_shapes = [(1, self.key_heads), (1, self.value_heads)]
         rings = self.pairs * self.window * sum(heads * width for heads, width in (self.key_heads, self.value_heads))
         m.state_size = rings + self.mamba.layers * self.mamba.inner * (self.mamba.taps - 1 + self.mamba.states)
         self.declare(m)
         self._mamba_layer(m)
+        if inspect:
+            self._inspect(m)
+            return m
         if self.page_rows is None:
             self._forward_window_layer(m)
             self._prefill_window_layer(m)
@@ -145,15 +149,86 @@ class SambaY(SambaYLayers):
         fine = tokens.require_all(f, [likelihood.target_check(f, ids, targets)] if scores else [])
         batch, length = ids.dims
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
-        # States and keys of this call alone, which begin at position 0.
-        states = [f.empty([batch if size is None else size for size in shape], "f32")
-                  for shape in (self.mamba.conv_shape, self.mamba.state_shape)]
-        shared = [f.empty([1, batch, length, *heads], self.elem) for heads in (self.key_heads, self.value_heads)]
-        lengths = f.fill(f.to_i64(length), [batch])
+        states, shared, lengths = self._own(f, batch, length)
         call = Call(batch, length, f.fill(f.i64(0), [batch]), lengths, lengths, [length], [], fine)
         h, memory, _, _, *shared = self._first_half(f, call, h, self._memory(f, h.dims[0]), states, shared, [], "forward_window_layer")
         h = self._second_half(f, call, h, memory, shared, one=False)
         f.ret(f.expand(self._scored(f, h, targets, ranked=False)[0] if scores else self._logits(f, h), 0, [batch, length]))
+
+    def _inspect(self, m: Module) -> None:
+        """The entry of decoder.py, of layers with attention: odd ones. A layer with shared keys reads those of another."""
+        parts = self._forward_window_layer(m, looked_at=True)
+        full = self._full_layer(m, "inspect_full_layer", one=False, looked_at=True)
+        if self.tail:
+            self._gmu_layer(m)
+            cross = self._cross_layer(m, "inspect_cross_layer", one=False, looked_at=True)
+        m.attentions = {layer: self.window - 1 if layer < self.depth // 2 else None for layer in range(1, self.depth, 2)}
+        f = m.function("inspect")
+        ids, targets = (f.argument(name, "i64", [None, None]) for name in ("ids", "targets"))
+        factor, chosen = f.argument("factor", "f32", []), f.argument("layers", "i64", [None])
+
+        def narrow(layer: Value, fine: Value) -> Value:
+            # As unsigned numbers, negative ones are large too.
+            known = f.compare("ult", layer, f.i64(self.depth))
+            odd = f.compare("eq", f.scalar("arith.andi", layer, f.i64(1)), f.i64(1))
+            return f.scalar("arith.andi", fine, f.scalar("arith.andi", known, odd))
+
+        known = f.extract(f.generic("n ->", [chosen], f.rank0(f.true()), narrow))
+        fine = tokens.require_all(f, [likelihood.target_check(f, ids, targets),
+                                      (known, f"expected every layer to be one with attention, an odd number below {self.depth}")])
+        batch, length = ids.dims
+        factor, sizes = f.extract(factor), [batch, length]
+        names = {"%batch": batch, "%length": length, "%sight": length}
+        wholes = [probe.whole(f, part, chosen.dims[0], names) for part in parts]
+        h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
+        states, shared, lengths = self._own(f, batch, length)
+        positions = f.fill(f.i64(0), [batch])
+        memory, pairs, depth = self._memory(f, h.dims[0]), self.pairs, self.depth
+
+        def mamba(layer: Value, which: Value, h: Value, memory: Value, states: list[Value]) -> list[Value]:
+            return f.call("mamba_layer", [h, memory, layer, which, *sizes, positions, lengths, *states], [h, memory, *states])
+
+        def looked(name: str, layer: Value, which: Value, of: list[Value], h: Value, wholes: list[Value], given: list[Value],
+                   written: list[Value]) -> tuple[list[Value], list[Value]]:
+            """What a layer gives, and the tensors of all parts with its own."""
+            results = [h, *written, *(probe.like(part, names) for part in of)]
+            found = f.call(name, [h, layer, which, *sizes, *given, factor], results)
+            count = 1 + len(written)
+            return found[:count], probe.put(f, found[count:], wholes, chosen, layer)
+
+        def first(i: Value, h: Value, memory: Value, *others: Value) -> list[Value]:
+            h, memory, *states = mamba(self._numbered(f, i, 0), i, h, memory, list(others[:2]))
+            (h,), wholes = looked("inspect_window_layer", self._numbered(f, i, 1), i, parts, h, list(others[2:]), [], [])
+            return [h, memory, *states, *wholes]
+
+        h, memory, *others = f.loop(tokens.count_if(f, fine, pairs), [h, memory, *states, *wholes], first)
+        where = [length, positions, lengths]
+
+        def middle(_: Value, h: Value, memory: Value, *others: Value) -> list[Value]:
+            h, memory, *states = mamba(f.index(depth // 2), f.index(pairs), h, memory, list(others[:2]))
+            (h, *caches), wholes = looked("inspect_full_layer", f.index(depth // 2 + 1), f.index(pairs), full, h, list(others[4:]),
+                                          [*where, *others[2:4]], list(others[2:4]))
+            return [h, memory, *states, *caches, *wholes]
+
+        h, memory, *others = f.loop(tokens.count_if(f, fine, 1), [h, memory, *others[:2], *shared, *others[2:]], middle)
+        shared, wholes = others[2:4], others[4:]
+
+        def second(i: Value, h: Value, *wholes: Value) -> list[Value]:
+            (h,) = f.call("gmu_layer", [h, memory, self._numbered(f, i, depth // 2 + 2), i], [h])
+            (h,), wholes = looked("inspect_cross_layer", self._numbered(f, i, depth // 2 + 3), i, cross, h, list(wholes), [*where, *shared], [])
+            return [h, *wholes]
+
+        if self.tail:
+            h, *wholes = f.loop(tokens.count_if(f, fine, self.tail), [h, *wholes], second)
+        log_p = f.expand(self._scored(f, h, targets, ranked=False)[0], 0, [batch, length])
+        f.ret(log_p, self._logits(f, layers.pick_rows(f, h, tokens.last_rows(f, lengths, batch, length))), *wholes)
+
+    def _own(self, f: Function, batch: Value, length: Value) -> tuple[list[Value], list[Value], Value]:
+        """States and keys of a call alone, which begin at position 0, and its lengths."""
+        states = [f.empty([batch if size is None else size for size in shape], "f32")
+                  for shape in (self.mamba.conv_shape, self.mamba.state_shape)]
+        shared = [f.empty([1, batch, length, *heads], self.elem) for heads in (self.key_heads, self.value_heads)]
+        return states, shared, f.fill(f.to_i64(length), [batch])
 
     def _caches(self, f: Function) -> list[Value]:
         return [*self._shared(f), *self._rings(f), *self._states(f)]
@@ -257,7 +332,7 @@ def _read_heads(config: Config, hidden: int) -> tuple[int, int, int]:
     return maps // 2, kv_maps // 2, hidden // maps
 
 
-def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Module:
+def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
     """The decoder of `"model_type": "phi4flash"`."""
     _check_fixed(config)
     hidden, depth = config.integer("hidden_size"), config.depth("num_hidden_layers")
@@ -276,4 +351,4 @@ def build(config: Config, elem: str = "f32", page_rows: int | None = None) -> Mo
     return SambaY(config.integer("vocab_size"), hidden, config.integer("intermediate_size"), depth,
                   config.number("layer_norm_eps", 1e-5, above=0), config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
                   config.flag("tie_word_embeddings", True), heads, kv_heads, width, _read_window(config, depth), mamba, gmu, elem,
-                  page_rows).build(read_quantization(config))
+                  page_rows).build(read_quantization(config), inspect)

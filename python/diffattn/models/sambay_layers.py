@@ -13,6 +13,7 @@ from .caches import FirstRows, Pages
 from .diff_v1 import LAMBDA, mix_heads
 from .mamba import GatedMemory, Mamba
 from .mlir_text import Dim, Function, Module, Value
+from .probe import Probe
 from .states import RowStates, Slots
 
 LAYER = "model.layers.{}."
@@ -159,9 +160,16 @@ class SambaYLayers:
         slots = self.states.arguments(f)
         return slots, self._rings(f), lambda b: self.states.row_of(f, b, slots)
 
-    def _forward_window_layer(self, m: Module) -> None:
-        f, h, layer, which, _, _, (q, k, v) = self._attention_layer(m, "forward_window_layer", "self", one=False)
-        f.ret(self._attended(f, h, "self", layer, which, q, layers.split_pairs(f, k, "adjacent"), v, window=(self.window - 1, 0)))
+    def _probe(self, f: Function, looked_at: bool) -> dict[str, Probe]:
+        """What attention takes besides in a layer that is looked at, whose last argument is the factor of lambda."""
+        return {"probe": Probe(f.argument("factor", "f32"))} if looked_at else {}
+
+    def _forward_window_layer(self, m: Module, *, looked_at: bool = False) -> list[Value]:
+        """Gives the parts that a layer that is `looked_at` returns behind its rows, as the other layers that may be do."""
+        f, h, layer, which, _, _, (q, k, v) = self._attention_layer(m, f"{'inspect' if looked_at else 'forward'}_window_layer", "self", one=False)
+        kept = self._probe(f, looked_at)
+        h = self._attended(f, h, "self", layer, which, q, layers.split_pairs(f, k, "adjacent"), v, window=(self.window - 1, 0), **kept)
+        return _returned(f, kept, h)
 
     def _prefill_window_layer(self, m: Module) -> None:
         f, h, layer, which, batch, _, (q, *new) = self._attention_layer(m, "prefill_window_layer", "self", one=False)
@@ -198,27 +206,31 @@ class SambaYLayers:
         f.ret(self._attended(f, h, "self", layer, which, q, keys, values, kv_len=window_ring.held(f, ends, self.window, batch), **sight),
               *rings)
 
-    def _full_layer(self, m: Module, name: str, *, one: bool) -> None:
+    def _full_layer(self, m: Module, name: str, *, one: bool, looked_at: bool = False) -> list[Value]:
         """Keys and values go to the shared caches."""
         f, h, layer, which, batch, length, (q, *new) = self._attention_layer(m, name, "self", one=one)
         where = self.places.arguments(f)
         positions, ends = self._numbers(f, "positions", "ends")
-        caches = self.places.store(f, batch, length, f.index(0), positions, ends, where, self._shared(f), new)
-        f.ret(self._sharing(f, h, "self", layer, which, q, caches, where, positions, ends, batch, one), *caches)
+        caches = self._shared(f)
+        kept = self._probe(f, looked_at)
+        caches = self.places.store(f, batch, length, f.index(0), positions, ends, where, caches, new)
+        return _returned(f, kept, self._sharing(f, h, "self", layer, which, q, caches, where, positions, ends, batch, one, **kept), *caches)
 
-    def _cross_layer(self, m: Module, name: str, *, one: bool) -> None:
+    def _cross_layer(self, m: Module, name: str, *, one: bool, looked_at: bool = False) -> list[Value]:
         f, h, layer, which, batch, _, (q,) = self._attention_layer(m, name, "cross", one=one)
         where = self.places.arguments(f)
         positions, ends = self._numbers(f, "positions", "ends")
-        f.ret(self._sharing(f, h, "cross", layer, which, q, self._shared(f, writable=False), where, positions, ends, batch, one))
+        caches = self._shared(f, writable=False)
+        kept = self._probe(f, looked_at)
+        return _returned(f, kept, self._sharing(f, h, "cross", layer, which, q, caches, where, positions, ends, batch, one, **kept))
 
     def _sharing(self, f: Function, h: Value, kind: str, layer: Value, which: Value, q: Value, caches: list[Value], where: list[Value],
-                 positions: Value, ends: Value, batch: Dim, one: bool) -> Value:
+                 positions: Value, ends: Value, batch: Dim, one: bool, **kept: Probe) -> Value:
         keys = self.places.in_view(f, caches[0], "adjacent", f.index(0), batch, where)
         values = self.places.in_view(f, caches[1], None, f.index(0), batch, where)
         # One query stands last of all keys.
         more = self.places.sight(where) | ({} if one else {"causal": True, "q_offset": positions})
-        return self._attended(f, h, kind, layer, which, q, keys, values, kv_len=ends, **more)
+        return self._attended(f, h, kind, layer, which, q, keys, values, kv_len=ends, **more, **kept)
 
     def _gmu_layer(self, m: Module) -> None:
         f = m.function("gmu_layer", private=True)
@@ -227,3 +239,10 @@ class SambaYLayers:
         layer, which = self._indices(f, "layer", "which")
         h = self.gmu.mix(f, h, self._normed(f, h, "input_layernorm", layer), memory, which)
         f.ret(self._fed_forward(f, h, layer))
+
+
+def _returned(f: Function, kept: dict[str, Probe], *results: Value) -> list[Value]:
+    """Ends a layer with its results and, where it is looked at, what attention used, which it gives."""
+    parts = kept["probe"].parts if kept else []
+    f.ret(*results, *parts)
+    return parts

@@ -13,8 +13,11 @@ from diffattn.models.probe import PARTS
 from diffattn.runtime import Executable
 
 CONFIG = SMALL | {"num_hidden_layers": 3}
-#: A group of three signal maps and one noise map.
-OWN = {"motif": {"num_attention_heads": 8, "num_noise_heads": 2, "num_key_value_heads": 4}}
+#: A group of three signal maps and one noise map; two layers with windows, one with keys that another reads, and that one.
+OWN = {"motif": {"num_attention_heads": 8, "num_noise_heads": 2, "num_key_value_heads": 4},
+       "phi4flash": {"num_hidden_layers": 8, "sliding_window": 5}}
+#: By layer with attention how many keys before its own a query sees.
+ATTENTIONS = dict.fromkeys(models.DECODERS, dict.fromkeys(range(3))) | {"phi4flash": {1: 4, 3: 4, 5: None, 7: None}}
 IDS = np.random.default_rng(4).integers(0, 64, (2, 9))
 ONE = np.array(1, np.float32)
 
@@ -40,19 +43,21 @@ def load(tmp_path_factory):
 
 
 def inspected(executable, factor=ONE, layers=(0, 1, 2), targets=IDS):
+    """Log-probabilities, logits, and by their names the parts of some layers."""
     log_p, logits, *parts = executable.call("inspect", IDS, targets, factor, np.array(layers, np.int64))
     return log_p, logits, dict(zip(PARTS, parts, strict=True))
 
 
-def difference(parts, layer, batch, head):
-    """A1, lambda A2 and their product with the values, in double precision."""
+def difference(parts, layer, batch, head, window=None):
+    """What the values are mixed to in double precision, what is added up for it, and what attention made of them."""
     part = {name: value[layer].astype(np.float64) if name == "lambda" else value[layer, batch].astype(np.float64) for name, value in parts.items()}
     heads, length = part["q1"].shape[1], part["q1"].shape[0]
     noise = head // (heads // part["q2"].shape[1])
 
     def weights(q, k, head):
         scores = part[q][:, head] @ part[k][:, head // (part[q].shape[1] // part[k].shape[1])].T * part[q].shape[2] ** -0.5
-        scores[np.triu_indices(length, 1)] = -np.inf
+        before = np.arange(length)[:, None] - np.arange(length)
+        scores[(before < 0) | (before > (length if window is None else window))] = -np.inf
         sums = np.log(np.exp(scores).sum(-1))
         return np.exp(scores - sums[:, None]), sums
 
@@ -61,30 +66,30 @@ def difference(parts, layer, batch, head):
     np.testing.assert_allclose(part["lse2"][noise], sums2, rtol=0, atol=2e-5 * (1 + np.abs(sums2).max()))
     lam = part["lambda"] if part["lambda"].ndim == 0 else part["lambda"][batch, :, head][:, None]
     v = part["v"][:, head // (heads // part["v"].shape[1])]
-    return lam, (a1 - lam * a2) @ v, (a1 + np.abs(lam) * a2) @ np.abs(v), part["x"][:, head]
+    return (a1 - lam * a2) @ v, (a1 + np.abs(lam) * a2) @ np.abs(v), part["x"][:, head]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("kind", models.INSPECTED)
+@pytest.mark.parametrize("kind", models.DECODERS)
 def test_parses_with_one_attention(kind, dtype, opt):  # noqa: F811
     text = opt(str(models.build(CONFIG | {"model_type": kind} | OWN.get(kind, {}), dtype, inspect=True)), "--verify-roundtrip")
-    assert text.count("diffattn.attention ins") == 1 and re.findall(r"func.func @(\w+)", text) == ["inspect"]
+    assert text.count("diffattn.attention ins") == {"phi4flash": 3}.get(kind, 1) and re.findall(r"func.func @(\w+)", text) == ["inspect"]
 
 
-@pytest.mark.parametrize("kind", models.INSPECTED)
+@pytest.mark.parametrize("kind", models.DECODERS)
 def test_gives_what_attention_used(kind, load):
     """The scores of the operands have the sums that are given, and mix the values to what is given as X."""
     _, executable, module = load(kind)
-    assert module.attentions == dict.fromkeys(range(3))
-    _, _, parts = inspected(executable)
-    for layer in range(3):
+    assert module.attentions == ATTENTIONS[kind]
+    _, _, parts = inspected(executable, layers=list(ATTENTIONS[kind]))
+    for layer, window in enumerate(ATTENTIONS[kind].values()):
         for batch in range(2):
             for head in range(parts["q1"].shape[3]):
-                _, expected, added, x = difference(parts, layer, batch, head)
+                expected, added, x = difference(parts, layer, batch, head, window)
                 assert (np.abs(x - expected) <= 5e-5 * added).all()
 
 
-@pytest.mark.parametrize("kind", models.INSPECTED)
+@pytest.mark.parametrize("kind", models.DECODERS)
 def test_is_the_model_itself(kind, load):
     """With factor 1: to the bit where lambda is a number, within rounding where a sigmoid makes it."""
     model, executable, _ = load(kind)
@@ -97,16 +102,17 @@ def test_is_the_model_itself(kind, load):
     assert kind == "diff_v2" or log_p.tobytes() == expected[0].tobytes()
 
 
-@pytest.mark.parametrize("kind", models.INSPECTED)
+@pytest.mark.parametrize("kind", models.DECODERS)
 def test_factor_multiplies_lambda(kind, load):
     _, executable, _ = load(kind)
-    plain = inspected(executable)
+    layers = list(ATTENTIONS[kind])
+    plain = inspected(executable, layers=layers)
     for factor in (0.0, 0.5, -1.0):
-        log_p, _, parts = inspected(executable, np.array(factor, np.float32))
+        log_p, _, parts = inspected(executable, np.array(factor, np.float32), layers)
         # The first layer has the input that it had before; later ones have another.
         np.testing.assert_array_equal(parts["q1"][0], plain[2]["q1"][0])
         np.testing.assert_allclose(parts["lambda"][0], factor * plain[2]["lambda"][0], rtol=1e-6)
-        _, expected, added, x = difference(parts, 0, 1, 0)
+        expected, added, x = difference(parts, 0, 1, 0, ATTENTIONS[kind][layers[0]])
         assert (np.abs(x - expected) <= 5e-5 * added).all()
         assert np.abs(log_p - plain[0]).max() > 1e-3 and np.abs(parts["q1"][1] - plain[2]["q1"][1]).max() > 1e-3
 
@@ -134,6 +140,9 @@ def test_wrong_arguments(load):
     for layers in ([3], [0, -1]):
         with pytest.raises(RunError, match="expected every layer to be at least 0 and below 3"):
             inspected(executable, layers=layers)
+    for layers in ([2], [1, 9], [-1]):
+        with pytest.raises(RunError, match="expected every layer to be one with attention, an odd number below 8"):
+            inspected(load("phi4flash")[1], layers=layers)
     with pytest.raises(RunError, match="expected targets of the shape of ids"):
         inspected(executable, targets=IDS[:, 1:].copy())
     with pytest.raises(ConfigError, match="expected 'model_type' to be one of diff_v1, .* whose attention can be looked at, but got 'diff_multihead'"):
