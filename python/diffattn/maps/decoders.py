@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,9 @@ def inspect(directory: FilePath, prompt: str | Sequence[int], *, layers: Sequenc
     layers = known if layers is None else layers
     tokenizer = Tokenizer(checkpoint.tokenizer_file) if checkpoint.tokenizer_file else None
     ids = _ids(checkpoint, tokenizer, prompt, module.types["model.embed_tokens.weight"][0][0])
+    context = checkpoint.config.get("max_position_embeddings")
+    if isinstance(context, int) and len(ids) > context:
+        warnings.warn(f"{len(ids)} tokens are more than the {context} that the model was made for")
     executable = Executable(str(module), weights=[str(file) for file in checkpoint.files], threads=threads)
     given = np.array([ids], np.int64)
     targets = np.append(given[:, 1:], [[0]], axis=1)

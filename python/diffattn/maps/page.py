@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,9 @@ def _json(value: Any) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _numbers(values: np.ndarray, digits: int = 6) -> list[float | None]:
-    return [round(float(value), digits) if np.isfinite(value) else None for value in values]
+def _numbers(values: Iterable[float | None], digits: int = 6) -> list[float | None]:
+    """As JSON has them, which has no infinities."""
+    return [round(float(value), digits) if value is not None and np.isfinite(value) else None for value in values]
 
 
 def check_text(maps: Maps) -> str:
@@ -68,7 +69,7 @@ def _described(maps: Maps, shown: list[dict]) -> dict[str, Any]:
                        "figures": {name: _numbers(values) for name, values in summary.figures.items()}})
         first += attention.heads
     likeliest = maps.likeliest()
-    runs = [{"factor": run.factor, "per_unit": maps.bits_per_unit(run), "bits": _numbers(run.bits, 3),
+    runs = [{"factor": run.factor, "per_unit": _numbers([maps.bits_per_unit(run)])[0], "bits": _numbers(run.bits, 3),
              "next": _numbers(np.exp(run.next_log_p[likeliest]))} for run in maps.runs]
     picture = list(maps.summaries[0].pictures.shape[1:])
     return {"title": f"Attention maps of {maps.title}", "check": check_text(maps), "tokens": maps.tokens, "what": FIGURES, "layers": layers,

@@ -257,6 +257,16 @@ def test_report_in_a_browser(tmp_path, chromium):
     assert page.run("document.querySelectorAll('#chart circle').length") == 4
 
 
+def test_report_of_one_token(tmp_path, chromium):
+    """No token is predicted, and nothing divides by their number."""
+    found = maps.inspect(TINY_LM, [7], factors=(0, 1))
+    assert found.characters == 0 and found.bits_per_unit(found.runs[0]) is None
+    path = tmp_path / "report.html"
+    path.write_bytes(b"".join(maps.page(found)))
+    chromium.open(path)
+    assert chromium.text("#bits") == "A text of one token needs no bits." and "A1 1.0000, A2 1.0000" in chromium.text("#said")
+
+
 def test_report_of_an_image_and_of_a_long_text(tmp_path, chromium):
     """Patches, of which a picture is shown; cells of several tokens where a text is longer than a map has cells."""
     attention = random_attention(causal=False)
@@ -331,5 +341,7 @@ def test_wrong_arguments():
                           (lambda: maps.inspect(TINY_LM, "And", layers=[]), "layers: expected layers with attention, 0, 1, 2, 3, but got None")):
         with pytest.raises(UsageError, match=message):
             call()
+    with pytest.warns(UserWarning, match="257 tokens are more than the 256 that the model was made for"):
+        maps.inspect(TINY_LM, [7] * 257, layers=[0])
     with pytest.raises(InputError, match="prompt: expected at least one token, but got none"):
         maps.inspect(TINY_LM, [])
