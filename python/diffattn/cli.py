@@ -1,5 +1,5 @@
 """The `diffattn` command: generate, eval, serve, chat, bench, info, build and bundle for a model in a directory; the first six, with
---bundle, for a compiled model; maps for what attention looks at; import for a model of another framework."""
+--bundle, for a compiled model; maps for what attention looks at, explain for what it becomes; import for a model of another framework."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _WeightsProgress:
 def _command_for(args, folder: str, bundle: bool) -> str:
     """This command with another folder, and for the other kind of it if need be."""
     words = [args.command, *(["--bundle"] if bundle else []), folder]
-    if bundle and args.command in ("build", "bundle"):  # which make something of checkpoints alone
+    if bundle and args.command in ("build", "bundle", "explain"):  # which make something of checkpoints alone
         words[0] = "info"
     elif args.command == "eval":
         words.append(str(args.file))
@@ -83,7 +83,7 @@ def _check_kind(args) -> None:
         raise BundleError(f"{expected}, but {'got ' + kind_of_file(given) if files.exists(Path(given)) else 'there is none'}")
     if not bundle and is_bundle(given) and not has_weights(given):
         raise CheckpointError(f"{given}: expected a checkpoint, but got a bundle; if you trust its code, "
-                              f"{'look at it' if args.command in ('build', 'bundle') else 'run it'} with: "
+                              f"{'look at it' if args.command in ('build', 'bundle', 'explain') else 'run it'} with: "
                               f"{_command_for(args, given, bundle=True)}")
 
 
@@ -416,6 +416,20 @@ def info(args) -> int:
     return 0
 
 
+def explain(args) -> int:
+    from .explain import explain
+    from .runtime import Executable
+
+    _check_kind(args)
+    directory = Path(args.directory)
+    config = read_config(directory)
+    text = str(models.build(config, args.dtype or open_checkpoint(directory, without_weights=True).dtype, str(directory / "config.json")))
+    found = explain(Executable(text, target=args.target, threads=args.threads, batch_invariant=args.batch_invariant,
+                               cuda_driver=args.cuda_driver), text)
+    say(found.json() if args.json else str(found))
+    return 0
+
+
 def bench(args) -> int:
     import numpy as np
 
@@ -482,7 +496,7 @@ def make_parser() -> argparse.ArgumentParser:
                                   epilog=f"example: {example}")
         sub.set_defaults(function=function)
         sub.add_argument("directory", metavar="DIR", help="config.json, safetensors and, for text, tokenizer.json")
-        if name not in ("build", "bundle"):
+        if name not in ("build", "bundle", "explain"):
             sub.add_argument("--bundle", action="store_true", help="DIR is a compiled model (diffattn bundle), which is code: open "
                              "only what you trust")
         sub.add_argument("--dtype", choices=models.FLOATS, help="type of the weights (default: as in the files)")
@@ -497,7 +511,8 @@ def make_parser() -> argparse.ArgumentParser:
             else:
                 sub.add_argument("--threads", type=_integer(1, checks.MOST_THREADS), metavar="N",
                                  help="threads to use (default: as many as are worth it)")
-                sub.add_argument("--weights", metavar="FOLDER", help="of a bundle: where its weight files lie now")
+                if name != "explain":
+                    sub.add_argument("--weights", metavar="FOLDER", help="of a bundle: where its weight files lie now")
                 sub.add_argument("--cuda-driver", metavar="FILE", help="libcuda.so.1, where the loader finds none")
         return sub
 
@@ -549,6 +564,9 @@ def make_parser() -> argparse.ArgumentParser:
     sub.set_defaults(function=lambda args: say(str(library.plugin(args.model))) or 0)
 
     sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
+    sub.add_argument("--json", action="store_true")
+
+    sub = command("explain", explain, "say which kernel each attention becomes", "diffattn explain examples/tiny-lm")
     sub.add_argument("--json", action="store_true")
 
     sub = command("bench", bench, "measure prefill and decode", "diffattn bench examples/tiny-lm --prompt-tokens 100 --max-new-tokens 50")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from ..explain import Explanation, explain
 from ..importing.function import Imported, ImportedFunction, Value, sizes_of, views_of
 from ..importing.options import CodeOptions
 from ..runtime import Diagnostic
@@ -46,6 +47,10 @@ class CompiledFunction:
     def mlir(self) -> str:
         """The module that was compiled last, as text of MLIR; empty before the first call, if sizes are symbols."""
         return self._text
+
+    def explain(self) -> Explanation:
+        """What became of each attention, as a table (docs/python.md)."""
+        return explain(self)
 
     def __call__(self, *args, **kwargs):
         given = self._source.flatten(args, kwargs)

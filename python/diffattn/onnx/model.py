@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import InputError
+from ..explain import Explanation, explain
 from ..importing.function import Imported, ImportedFunction, as_given
 from ..importing.options import CodeOptions
 from .files import read_model
@@ -25,6 +26,10 @@ class Model:
         self.diagnostics, self.applied = self._function.diagnostics, self._function.applied
         #: The model as text of MLIR.
         self.mlir = self._function.mlir
+
+    def explain(self) -> Explanation:
+        """What became of each attention, as a table (docs/python.md)."""
+        return explain(self)
 
     def __call__(self, *args, **kwargs):
         given = self._arranged(args, kwargs)

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from .. import checks
 from ..errors import CompileError, DiffAttnError, InputError, IRError
+from ..explain import Explanation, explain
 from ..text import shown
 from . import tensors
 from .decompositions import decompose, exporting
@@ -134,6 +135,10 @@ class CompiledModule:
         self.uncompiled = self._program.uncompiled
         #: The module that was compiled, as text of MLIR.
         self.mlir = self._program.mlir
+
+    def explain(self) -> Explanation:
+        """What became of each attention, as a table (docs/python.md)."""
+        return explain(self)
 
     def refresh(self) -> None:
         """Reads all weights anew at the next call. Needed only for weights that are tensors of inference mode, or that were written to
