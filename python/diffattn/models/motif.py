@@ -62,7 +62,7 @@ class MotifMixer(Projections):
         return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, self.eps, **sight)
 
 
-def _read_groups(config: Config) -> tuple[int, int, int]:
+def read_groups(config: Config) -> tuple[int, int, int]:
     """Groups, signal heads of a group, and key-value heads, of which each joins two of the config's."""
     maps = config.integer("num_attention_heads")
     kv_maps = config.integer("num_key_value_heads", maps)
@@ -78,7 +78,7 @@ def _read_groups(config: Config) -> tuple[int, int, int]:
     return groups, maps // groups - 1, kv_maps // 2
 
 
-def _check_fixed(config: Config) -> None:
+def check_fixed(config: Config) -> None:
     """What other models of the name have, and these do not."""
     for key in ("kv_lora_rank", "q_lora_rank"):
         if config.values.get(key) is not None:
@@ -96,9 +96,9 @@ def _check_fixed(config: Config) -> None:
 
 def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
     """The decoder of `"model_type": "motif"`."""
-    _check_fixed(config)
+    check_fixed(config)
     hidden, maps = config.integer("hidden_size"), config.integer("num_attention_heads")
-    groups, signals, kv_heads = _read_groups(config)
+    groups, signals, kv_heads = read_groups(config)
     width = config.integer("head_dim", hidden // maps or None)
     if width is None:
         raise config.fail("hidden_size", f"at least num_attention_heads = {maps}", hidden)
