@@ -10,6 +10,7 @@ import transformers
 from conftest import assert_near
 from timm.layers.diff_attention import DiffAttention
 from timm.models.vision_transformer import DiffParallelScalingBlock
+from transformers.generation.continuous_batching.cache import PagedAttentionCache
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
 
 import diffattn
@@ -102,6 +103,38 @@ def test_output_attentions_is_the_difference(implementation):
             torch.testing.assert_close(weights[0, :, some], (a1 - lam * a2)[0, :, some], rtol=0, atol=1e-5)
             torch.testing.assert_close(weights[1], (a1 - lam * a2)[1], rtol=0, atol=1e-5)
     assert model(ids, attention_mask=mask).attentions is None
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_continuous_batching(implementation, monkeypatch):
+    """Chunks of prompts and steps of several requests in one call a layer give the tokens of each prompt alone. Unpatched, transformers does
+    so from 5.24 on: before, the module writes its cache once for each half of the values."""
+    model = diffllama(attn_implementation=implementation)
+    prompts = [[5, 9, 11], list(range(2, 19)), [7]]
+    expected = [model.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False)[0, len(prompt):].tolist() for prompt in prompts]
+    diffattn.patch(model)
+    attention, packed = torch.ops.diffattn.attention, []
+    monkeypatch.setattr(torch.ops.diffattn, "attention", lambda *given, **options: packed.append(options["cu_seqlens_q"]) or attention(*given, **options))
+    sizes = transformers.ContinuousBatchingConfig(page_size=8, num_blocks=16, max_batch_tokens=12, max_requests_per_batch=4)
+    done = model.generate_batch(inputs=prompts, continuous_batching_config=sizes, warmup=False,
+                                generation_config=transformers.GenerationConfig(max_new_tokens=6, do_sample=False, eos_token_id=-1, pad_token_id=0))
+    assert [done[name].generated_tokens for name in sorted(done)] == expected
+    assert len(packed) % 2 == 0 and max(len(starts) for starts in packed) > 2
+
+
+def test_what_continuous_batching_may_not_have():
+    model = diffllama(attn_implementation="eager")
+    diffattn.patch(model)
+    layer = model.model.layers[0].self_attn
+    given = {"hidden_states": torch.zeros(1, 1, 32), "position_embeddings": (torch.ones(1, 1, 4), torch.zeros(1, 1, 4))}
+    cache = object.__new__(PagedAttentionCache)
+    with pytest.raises(UsageError, match="block_table: expected none in a patched model, .* set max_blocks_per_request=0"):
+        layer(**given, cache=cache, block_table=torch.zeros(1, 1, dtype=torch.int32))
+    with pytest.raises(UsageError, match="output_attentions: expected False under continuous batching"):
+        layer(**given, cache=cache, output_attentions=True)
+    model.set_attn_implementation("paged|eager")
+    with pytest.raises(UsageError, match="attn_implementation: expected eager or sdpa in a call without the cache .* but got 'paged|eager'"):
+        layer(**given)
 
 
 def test_generate_and_state_stay():
@@ -292,7 +325,7 @@ def test_calls_that_are_refused():
     ids = torch.tensor([[5, 9]])
     with torch.no_grad():
         model.config._attn_implementation = "flex_attention"
-        with pytest.raises(UsageError, match="attn_implementation: expected eager or sdpa in a patched model, but got 'flex_attention'"):
+        with pytest.raises(UsageError, match="attn_implementation: expected eager, sdpa, paged\\|eager in a patched model, but got 'flex_attention'"):
             model.model.layers[0].self_attn(torch.zeros(1, 2, 32), (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)))
     image = vit()
     diffattn.patch(image)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import torch
 import transformers
+from transformers.generation.continuous_batching.cache import PagedAttentionCache
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention, apply_rotary_pos_emb
 
 from ...errors import UsageError
 from . import releases
 
 #: Implementations whose masks are tensors that the op takes, not other kernels' own; and the keywords by which a layer changes what
-#: they compute, beside `is_causal` of sdpa. Both ignore all others, in the tried releases.
-_CHANGING = {"eager": (), "sdpa": ("position_bias", "softcap")}
+#: they compute, beside `is_causal` of sdpa. All ignore all others, in the tried releases. Continuous batching has the last one for eager.
+_CHANGING = {"eager": (), "sdpa": ("position_bias", "softcap"), "paged|eager": ()}
 #: Keywords without effect that trainers and layers hand over. In a release that was not tried, others are refused.
 _NEUTRAL = frozenset(("position_ids", "use_cache", "cache_position", "num_items_in_batch", "return_dict", "output_attentions",
                       "output_hidden_states", "output_router_logits", "logits_to_keep", "labels", "cu_seq_lens_q", "cu_seq_lens_k",
-                      "max_length_q", "max_length_k"))
+                      "max_length_q", "max_length_k", "read_index", "write_index", "logits_indices", "logits_processor_args"))
 #: Since 5.24 a cache is told what the attention's callers said.
 _TELLS_CACHE = "cache" in releases.parameters(DiffLlamaAttention.forward)
 
@@ -39,8 +40,16 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
                              f"got {self.attention_dropout}")
         implementation = self.config._attn_implementation
         if implementation not in _CHANGING:
-            raise UsageError(f"attn_implementation: expected {' or '.join(_CHANGING)} in a patched model, but got {implementation!r}")
+            raise UsageError(f"attn_implementation: expected {', '.join(_CHANGING)} in a patched model, but got {implementation!r}")
         cache = _one_cache(cache, kwargs.pop("past_key_values", None))
+        is_paged = isinstance(cache, PagedAttentionCache)
+        if is_paged and kwargs.get("block_table") is not None:
+            raise UsageError("block_table: expected none in a patched model, because it is for kernels that write the cache themselves; set "
+                             "max_blocks_per_request=0 in the configuration of continuous batching")
+        if is_paged and kwargs.get("output_attentions"):
+            raise UsageError("output_attentions: expected False under continuous batching, where requests are packed and have no common map")
+        if implementation == "paged|eager" and not is_paged:
+            raise UsageError("attn_implementation: expected eager or sdpa in a call without the cache of continuous batching, but got 'paged|eager'")
         causal = kwargs.pop("is_causal", None)
         self._check_keywords(kwargs, _CHANGING[implementation])
         shape = hidden_states.shape[:-1]
@@ -48,15 +57,20 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
                    for projection in (self.q_proj, self.k_proj, self.v_proj))
         q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
         if cache is not None:
-            k, v = cache.update(k, v, self.layer_idx, **({"kwargs": kwargs} if _TELLS_CACHE else {}))
+            k, v = cache.update(k, v, self.layer_idx, **({"kwargs": kwargs} if _TELLS_CACHE or is_paged else {}))
         # Under autocast, projections are rounded to another type than the rotary embedding.
         (q1, q2), (k1, k2) = q.to(v.dtype).chunk(2, dim=1), k.to(v.dtype).chunk(2, dim=1)
         # Without a mask, the first query is at the first key, and a single one sees all keys: as transformers calls SDPA.
         is_causal = attention_mask is None and implementation == "sdpa" and q.shape[2] > 1 and (self.is_causal if causal is None else causal)
+        if is_paged:
+            # Requests follow one another, each with its keys; the mask says the same, of all queries and all keys.
+            sight = {"is_causal": True, "cu_seqlens_q": kwargs["cu_seq_lens_q"], "cu_seqlens_k": kwargs["cu_seq_lens_k"]}
+        else:
+            sight = {"is_causal": is_causal, "attn_mask": attention_mask,
+                     "q_offset": torch.zeros((), dtype=torch.int64, device="cpu") if is_causal else None}
         out = torch.ops.diffattn.attention(
-            q1, k1, q2, k2, torch.cat(v.chunk(2, dim=1), dim=-1), self._lambda(q.dtype), scale=self.scaling, attn_mask=attention_mask,
-            is_causal=is_causal, q_offset=torch.zeros((), dtype=torch.int64, device="cpu") if is_causal else None, norm="rms",
-            norm_weight=self.groupnorm.weight, norm_eps=self.groupnorm.eps, out_scale=1 - self.lambda_init)
+            q1, k1, q2, k2, torch.cat(v.chunk(2, dim=1), dim=-1), self._lambda(q.dtype), scale=self.scaling, norm="rms",
+            norm_weight=self.groupnorm.weight, norm_eps=self.groupnorm.eps, out_scale=1 - self.lambda_init, **sight)
         weights = None
         if kwargs.get("output_attentions"):
             maps = [_map(q, k, self.scaling, attention_mask, is_causal) for q, k in ((q1, k1), (q2, k2))]
