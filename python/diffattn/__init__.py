@@ -2,6 +2,7 @@
 
     diffattn.attention(q1, k1, q2, k2, v, lam, ...)    one attention on NumPy or DLPack arrays
     diffattn.plain_attention(q, k, v, ...)             the same of a single map: softmax attention
+    diffattn.PageTable(block_table, kv_len, ...)       pages of a cache, checked once for several attentions
     diffattn.load(directory)                           a model from its config.json and safetensors
     diffattn.quantize(directory, output, "int4")       the same with narrow weights, as another folder
     diffattn.maps.inspect(directory, prompt)           what its attention looks at
@@ -18,8 +19,8 @@ Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "maps", "onnx", "patch", "plain_attention",
-           "runtime", "quantize", "unpatch"]
+__all__ = ["DiffAttnError", "PageTable", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "maps", "onnx", "patch",
+           "plain_attention", "runtime", "quantize", "unpatch"]
 
 import sys
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ._attention import attention, plain_attention
     from .model import load
     from .quantization import quantize
+    from .sequence_tables import PageTable
     from .torch_front import compile
     from .torch.patch import patch, unpatch
 
@@ -47,6 +49,10 @@ def __getattr__(name: str) -> object:
 
         globals()[name] = getattr(_attention, name)  # the next time without this function
         return globals()[name]
+    if name == "PageTable":
+        from .sequence_tables import PageTable
+
+        return PageTable
     if name == "load":
         from .model import load
 

@@ -23,14 +23,10 @@ from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
 from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
-from .attention_plan import (BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, LSE1, LSE2, Q_OFFSET, X, BackwardPlan, Plan,
-                             check_positions)
+from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, LSE1, LSE2, Q_OFFSET, X, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
-from .sequence_tables import check_bounds, check_pages
-
-#: The largest position.
-_HIGHEST = checks.MOST_INT64
+from .sequence_tables import HIGHEST, PageTable, check_bounds, check_pages, positions
 
 #: How many kinds of calls are kept compiled in this process; the one that was not used for longest makes room.
 MOST_COMPILED = 256
@@ -86,7 +82,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     with positions from 0. q_offset is [N]. Both begin with 0, do not fall, and end with Tq and Tk
     block_table     [N, M] int32 or int64: keys and values lie in pages, k1 [P, Hk1, S, d], k2 [P, Hk2, S, d], v [P, Hv, S, dv]: key
                     j of sequence n is row j % S of page block_table[n, j // S]. With kv_len, and instead of cu_seqlens_k. Entries
-                    behind the last key may be any. Both without attn_mask, segment_ids and integral
+                    behind the last key may be any. Both without attn_mask, segment_ids and integral. Or a `diffattn.PageTable`, which has
+                    kv_len and cu_seqlens_q too, checked once for several calls
     integral        DINT (arXiv 2501.17486): each row also takes lam times the mean over all queries of softmax(scale q1 k1^T) v.
                     Without is_causal, window and segment_ids. No kernel computes it: slow, with a warning that says so
     target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
@@ -158,7 +155,12 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     """`maps`: q1, k1, q2, k2, v and lam, or q, k and v of one map; `choices`: the arguments of `options_of`."""
     ordinal = ordinal_of(target)
     q_segments, kv_segments = split_segments(segment_ids)
-    native = None
+    native, checked = None, block_table if type(block_table) is PageTable else None
+    if checked is not None:
+        for name, value in (("kv_len", kv_len), ("cu_seqlens_q", cu_seqlens_q)):
+            if value is not None:
+                raise UsageError(f"{name}: expected none with a PageTable, which has its own")
+        block_table, kv_len, cu_seqlens_q = checked.block_table, checked.kv_len, checked.cu_seqlens_q
     if ordinal is not None or stream is not None:
         native = choose_stream(dict(maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out, q_segments=q_segments,
                                     kv_segments=kv_segments, kv_len=kv_len, q_offset=q_offset, cu_seqlens_q=cu_seqlens_q,
@@ -178,8 +180,11 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     lses = _new_logarithms(found, q1, ordinal, native) if wants_lse else ()
     given = kv_len is not None, q_offset is not None, found[1][:2] == found[3][:2]
     plan = _plan(Plan, found, *given, options, target)
-    _add_positions(found, plan, kv_len, q_offset)
-    if plan.has_tables:
+    if checked is not None:
+        checked.check_sizes(plan.pages, plan.keys, plan.queries)
+        found[KV_LEN] = facts_of(kv_len, "kv_len")
+    _add_positions(found, plan, None if checked else kv_len, q_offset)
+    if plan.has_tables and checked is None:
         _check_tables(plan, found)
     if out is None:
         out = _new_result(plan, q1)
@@ -280,7 +285,7 @@ def _add_positions(found, plan: Plan | BackwardPlan, kv_len, q_offset) -> None:
     if kv_len is not None:
         found[KV_LEN] = _positions("kv_len", kv_len, plan.batch, 0)
     if q_offset is not None:
-        found[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -_HIGHEST - 1)
+        found[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -HIGHEST - 1)
 
 
 #: What errors call the arguments behind lam, of which kv_len and q_offset are read when the number of sequences is known.
@@ -416,9 +421,4 @@ def _positions(name, value, batch, low) -> tuple:
     if device_of(value) is not None:
         raise InputError(f"{name}: expected a number or an array in memory of the host, because it is checked before the call, "
                          "but got an array on a device")
-    array = as_array(value, name)
-    check_positions(name, array.dtype, array.shape, batch)
-    # Before they become int64, which holds less than uint64 does.
-    if array.size and (int(array.min()) < low or int(array.max()) > _HIGHEST):
-        raise InputError(f"{name}: expected {low} to {_HIGHEST}, but got {array.min()} to {array.max()}")
-    return facts_of(np.ascontiguousarray(np.broadcast_to(array.astype(np.int64), (batch,))), name)
+    return facts_of(positions(name, value, batch, low), name)

@@ -23,11 +23,11 @@ IN_BYTES, IN_ELEMENTS, ON_DEVICE = range(3)
 class ArrayType:
     """A spec by the names that NumPy has for its parts, but with `steps`: strides in elements."""
 
-    __slots__ = ("dtype", "ndim", "on_device", "shape", "steps")
+    __slots__ = ("_span", "dtype", "ndim", "on_device", "shape", "steps")
 
     def __init__(self, spec: tuple, name: str = "array"):
         self.dtype, self.shape, strides, kind = spec
-        self.ndim, self.on_device = len(self.shape), kind == ON_DEVICE
+        self.ndim, self.on_device, self._span = len(self.shape), kind == ON_DEVICE, None
         if kind == IN_ELEMENTS:
             self.steps = strides
         else:
@@ -43,17 +43,18 @@ class ArrayType:
     def of_rank(self, rank: int) -> ArrayType:
         """With axes of 1 before its own; their strides lead nowhere."""
         wider, more = ArrayType.__new__(ArrayType), rank - self.ndim
-        wider.dtype, wider.ndim, wider.on_device = self.dtype, rank, self.on_device
+        wider.dtype, wider.ndim, wider.on_device, wider._span = self.dtype, rank, self.on_device, None
         wider.shape, wider.steps = (1,) * more + tuple(self.shape), (0,) * more + tuple(self.steps)
         return wider
 
     def span(self) -> tuple[int, int]:
         """From its lowest to its highest byte, counted from its address."""
-        if self.is_empty:
-            return 0, 0
-        size = self.dtype.itemsize
-        reaches = [(n - 1) * s * size for n, s in zip(self.shape, self.steps)]
-        return sum(r for r in reaches if r < 0), sum(r for r in reaches if r > 0) + size
+        # Calls ask for that of each array of their plan.
+        if self._span is None:
+            size = self.dtype.itemsize
+            reaches = [(n - 1) * s * size for n, s in zip(self.shape, self.steps)]
+            self._span = (0, 0) if self.is_empty else (sum(r for r in reaches if r < 0), sum(r for r in reaches if r > 0) + size)
+        return self._span
 
 
 def facts_of(value: Any, name: str) -> tuple[tuple, int, Any]:

@@ -165,14 +165,6 @@ def _add_positions(given, batch: int, has_lengths: bool, has_offsets: bool) -> N
             given[name] = ArrayType((I64, (batch,), (1,), IN_ELEMENTS))
 
 
-def check_positions(name: str, dtype: np.dtype, shape: tuple[int, ...], batch: int) -> None:
-    """Raises InputError for kv_len or q_offset of another type or shape than calls of `batch` sequences take."""
-    if dtype.kind not in "iu":
-        raise InputError(f"{name}: expected integers, but got {dtype}")
-    if shape not in ((), (batch,)):
-        raise InputError(f"{name}: expected a number or shape [{batch}], but got {list(shape)}")
-
-
 def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...], has_lengths: bool) -> dict[str, int]:
     """The sizes of a call whose arguments by their `NAMES` have these types and shapes, of one map without q2, k2 and lambda. Raises
     InputError for those that do not fit together, and gives a mask ("bias") its four axes, in place. kv_len, q_offset and init are not

@@ -15,8 +15,9 @@ from .. import checks
 from ..array_facts import IN_ELEMENTS, ArrayType
 from ..attention_module import options_of
 from ..attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, F32, OPERAND, OPTIONAL, POSITIONS, REQUIRED, WITHOUT_GRADIENTS
-from ..attention_plan import check_arguments, check_positions
+from ..attention_plan import check_arguments
 from ..errors import InputError, UsageError
+from ..sequence_tables import check_positions
 from .xla import BACKWARD, FORWARD, SAVING
 
 _NAME = "diffattn.jax.attention"

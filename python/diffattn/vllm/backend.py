@@ -23,6 +23,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheLayout
 
 from .._attention import attention
 from ..errors import UsageError
+from ..sequence_tables import PageTable
 
 #: The backend's name in vLLM.
 NAME = "DIFFATTN"
@@ -32,17 +33,25 @@ _CACHE_TYPES = ("auto", "float16", "bfloat16", "float32")
 
 @dataclass
 class Metadata:
-    """What all layers share in a step: where requests begin among the queries [N + 1], how many keys they have [N], their pages [N, M], and
-    the page and row where each token's keys and values go [tokens]."""
+    """What all layers share in a step: the page and row where each token's keys and values go [tokens], and which pages requests have."""
 
     tokens: int
-    query_starts: torch.Tensor
-    lengths: torch.Tensor
-    block_table: torch.Tensor
     pages: torch.Tensor
     rows: torch.Tensor
     #: Whether each request has one query, so that they are a batch.
     is_decode: bool
+    #: Where requests begin among the queries [N + 1], how many keys they have [N], and their pages [N, M].
+    query_starts: torch.Tensor
+    lengths: torch.Tensor
+    block_table: torch.Tensor
+    _table: PageTable | None = None
+
+    def table(self, pages: int, rows: int) -> PageTable:
+        """The last three, which the first layer of a step checks: that there are so many pages, with so many rows each."""
+        if self._table is None:
+            starts = {} if self.is_decode else {"cu_seqlens_q": self.query_starts, "queries": self.tokens}
+            self._table = PageTable(self.block_table, self.lengths, pages=pages, rows=rows, **starts)
+        return self._table
 
 
 class MetadataBuilder(AttentionMetadataBuilder[Metadata]):
@@ -60,9 +69,8 @@ class MetadataBuilder(AttentionMetadataBuilder[Metadata]):
             raise UsageError("causal: expected True, because queries of requests see the keys before them, which those of trees of drafts and of "
                              f"encoders do not, but got {'False' if common.causal is False else 'a mask'}")
         slots = common.slot_mapping[:common.num_actual_tokens].long()
-        return Metadata(common.num_actual_tokens, common.query_start_loc[:common.num_reqs + 1], common.seq_lens[:common.num_reqs],
-                        common.block_table_tensor[:common.num_reqs], slots // rows, slots % rows,
-                        common.max_query_len == 1 and common.num_actual_tokens == common.num_reqs)
+        return Metadata(common.num_actual_tokens, slots // rows, slots % rows, common.max_query_len == 1 and common.num_actual_tokens == common.num_reqs,
+                        common.query_start_loc[:common.num_reqs + 1], common.seq_lens[:common.num_reqs], common.block_table_tensor[:common.num_reqs])
 
 
 class Backend(AttentionBackend):
@@ -140,16 +148,15 @@ class Impl(AttentionImpl[Metadata]):
         values.transpose(1, 2)[data.pages, data.rows] = value[:count]
         query, output = query[:count], output[:count]
         lam = self.lam if output_scale is None else output_scale[:count]
-        options = dict(self.options, block_table=data.block_table, kv_len=data.lengths)
         if data.is_decode:
             query, output = query[:, :, None], output[:, :, None]
             lam = lam[:, None] if lam.dim() else lam
         else:
             query, output = query.transpose(0, 1)[None], output.transpose(0, 1)[None]
             lam = lam[None] if lam.dim() else lam
-            options["cu_seqlens_q"] = data.query_starts
         heads = self.key_value_heads
-        attention(query[:, :self.signals], keys[:, :heads], query[:, self.signals:], keys[:, -heads:], values, lam, out=output, **options)
+        attention(query[:, :self.signals], keys[:, :heads], query[:, self.signals:], keys[:, -heads:], values, lam, out=output,
+                  block_table=data.table(keys.shape[0], keys.shape[2]), **self.options)
         return output
 
     def _pages(self, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
