@@ -103,8 +103,9 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     GPU as slow as sinks
 
     With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
-    a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table are
-    checked before anything is written, so they come from memory of the host.
+    a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table may lie there beside it, kv_len and
+    q_offset as int64 [B] or [N]: nothing of them is checked then but types and sizes. In memory of the host they are checked before
+    anything is written.
     """
     maps = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
     if is_tensor(q1) and _needs_gradient(**maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, sink=sink, sink2=sink2):
@@ -174,7 +175,9 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
             raise checks.wrong(name, "an array to write into", array)
     if x is not None and ("integral" in options or str(target).partition(":")[0] != "cpu"):
         raise UsageError(f"x: expected none with {'integral' if 'integral' in options else f'target {target}'}, because no kernel of it writes x")
-    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink,
+    # Positions of the host wait until the number of sequences is known.
+    there = [value if native is not None and device_of(value) is not None else None for value in (kv_len, q_offset)]
+    found = _facts(maps, (attn_mask, norm_weight, gate, *there, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink,
                           sink2, out, x, None, None), ordinal, native)
     q1 = next(iter(maps.values()))
     lses = _new_logarithms(found, q1, ordinal, native) if wants_lse else ()
@@ -183,7 +186,7 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     if checked is not None:
         checked.check_sizes(plan.pages, plan.keys, plan.queries)
         found[KV_LEN] = facts_of(kv_len, "kv_len")
-    _add_positions(found, plan, None if checked else kv_len, q_offset)
+    _add_positions(found, plan, None if checked or there[0] is not None else kv_len, None if there[1] is not None else q_offset)
     if plan.has_tables and checked is None:
         _check_tables(plan, found)
     if out is None:
@@ -409,16 +412,16 @@ def split_segments(segment_ids) -> tuple:
 
 
 def _check_tables(plan: Plan, found) -> None:
+    """Of those in memory of the host; the kernels do with others what docs/spec.md says."""
     for slot, rows, what in ((CU_SEQLENS_Q, plan.queries, "queries"), (CU_SEQLENS_K, plan.keys, "keys")):
-        if found[slot] is not _ABSENT:
+        if found[slot] is not _ABSENT and found[slot][0][3] != ON_DEVICE:
             check_bounds(NAMES[slot], found[slot][2], rows, what)
-    if found[BLOCK_TABLE] is not _ABSENT:
+    if found[BLOCK_TABLE] is not _ABSENT and ON_DEVICE not in (found[BLOCK_TABLE][0][3], found[KV_LEN][0][3]):
         check_pages(found[BLOCK_TABLE][2], found[KV_LEN][2], plan.pages, plan.keys)
 
 
 def _positions(name, value, batch, low) -> tuple:
     """Facts of int64 positions, one for each sequence of the batch."""
     if device_of(value) is not None:
-        raise InputError(f"{name}: expected a number or an array in memory of the host, because it is checked before the call, "
-                         "but got an array on a device")
+        raise InputError(f"{name}: expected a number or an array in memory of the host, as q1, but got an array on a device")
     return facts_of(positions(name, value, batch, low), name)

@@ -161,8 +161,21 @@ def _check_x(given, options, shape) -> None:
 
 def _add_positions(given, batch: int, has_lengths: bool, has_offsets: bool) -> None:
     for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
-        if is_given:
+        if not is_given:
+            continue
+        array = given.get(name)
+        if array is not None and array.on_device:
+            _check_place(array, name, given["q1"])
+            if array.dtype != I64 or array.shape != (batch,):
+                raise InputError(f"{name}: expected int64 of shape [{batch}] on a device, but got {array.dtype} of {list(array.shape)}")
+        else:
             given[name] = ArrayType((I64, (batch,), (1,), IN_ELEMENTS))
+
+
+def _check_place(array: ArrayType, name: str, q1: ArrayType) -> None:
+    """Raises InputError for tables or positions on a device where queries are not: the call would copy those, and these say what of them."""
+    if array.on_device and not q1.on_device:
+        raise InputError(f"{name}: expected an array in memory of the host, as q1, but got an array on a device")
 
 
 def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...], has_lengths: bool) -> dict[str, int]:
@@ -185,9 +198,7 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
         array, rank = given[name], 2 if name == "block_table" else 1
         if array.dtype not in (I32, I64):
             raise InputError(f"{name}: expected int32 or int64, but got {array.dtype}")
-        if array.on_device:
-            raise InputError(f"{name}: expected an array in memory of the host, because it is checked before the call, but got an array "
-                             "on a device")
+        _check_place(array, name, given["q1"])
         if array.ndim != rank or (rank == 1 and array.shape[0] < 1):
             raise InputError(f"{name}: expected shape {'[N, pages]' if rank == 2 else '[N + 1]'}, but got {list(array.shape)}")
     if tables in (["cu_seqlens_q"], ["cu_seqlens_k"], list(TABLES), ["cu_seqlens_k", "block_table"]):

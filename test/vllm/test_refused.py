@@ -81,3 +81,23 @@ def test_step_and_cache(monkeypatch):
         builder.build(0, types.SimpleNamespace(causal=False))
     with pytest.raises(UsageError, match="causal: expected True, .* but got a mask"):
         builder.build(0, types.SimpleNamespace(causal=torch.ones(2, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("decode", [True, False])
+def test_tables_of_a_step(device, decode):
+    """Checked once in memory of the host; on a device, which "meta" stands for, they stay where they are."""
+    from diffattn.errors import InputError
+    from diffattn.vllm import backend
+
+    tables = [torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, 1, 2], [5, 3], [[0], [2]])]
+    step = backend.Metadata(2, *torch.zeros(2, 2, dtype=torch.int64), decode, *tables)
+    sight = step.sight(3, 16)
+    assert step.sight(3, 16) is sight
+    if device == "cpu":
+        assert list(sight) == ["block_table"] and sight["block_table"].queries == (None if decode else 2)
+        with pytest.raises(InputError, match="block_table: expected pages from 0 and below 2, but got 2 as page 0 of sequence 1"):
+            backend.Metadata(2, *torch.zeros(2, 2, dtype=torch.int64), decode, *tables).sight(2, 16)
+    else:
+        assert sight["kv_len"].dtype == torch.int64 and sight["block_table"] is tables[2] and sight["target"] == "meta@0"
+        assert ("cu_seqlens_q" in sight) != decode

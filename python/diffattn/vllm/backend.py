@@ -44,14 +44,20 @@ class Metadata:
     query_starts: torch.Tensor
     lengths: torch.Tensor
     block_table: torch.Tensor
-    _table: PageTable | None = None
+    _sight: dict[str, Any] | None = None
 
-    def table(self, pages: int, rows: int) -> PageTable:
-        """The last three, which the first layer of a step checks: that there are so many pages, with so many rows each."""
-        if self._table is None:
-            starts = {} if self.is_decode else {"cu_seqlens_q": self.query_starts, "queries": self.tokens}
-            self._table = PageTable(self.block_table, self.lengths, pages=pages, rows=rows, **starts)
-        return self._table
+    def sight(self, pages: int, rows: int) -> dict[str, Any]:
+        """The last three as arguments of `attention`. In memory of the host the first layer of a step checks them: that there are so many pages,
+        with so many rows each. On a device they are used where they lie, unchecked."""
+        if self._sight is None:
+            starts = {} if self.is_decode else {"cu_seqlens_q": self.query_starts}
+            device = self.block_table.device
+            if device.type == "cpu":
+                starts.update({} if self.is_decode else {"queries": self.tokens})
+                self._sight = {"block_table": PageTable(self.block_table, self.lengths, pages=pages, rows=rows, **starts)}
+            else:
+                self._sight = {"block_table": self.block_table, "kv_len": self.lengths.long(), **starts, "target": f"{device.type}@{device.index or 0}"}
+        return self._sight
 
 
 class MetadataBuilder(AttentionMetadataBuilder[Metadata]):
@@ -156,7 +162,7 @@ class Impl(AttentionImpl[Metadata]):
             lam = lam[None] if lam.dim() else lam
         heads = self.key_value_heads
         attention(query[:, :self.signals], keys[:, :heads], query[:, self.signals:], keys[:, -heads:], values, lam, out=output,
-                  block_table=data.table(keys.shape[0], keys.shape[2]), **self.options)
+                  **data.sight(keys.shape[0], keys.shape[2]), **self.options)
         return output
 
     def _pages(self, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
