@@ -61,8 +61,10 @@ def test_pages_of_another_form(monkeypatch):
     keys, values = made._pages(torch.empty(6, 4, 16, 64))
     assert keys.shape == (6, 4, 16, 32) and values.shape == (6, 2, 16, 64)
     # Dense pages, between those of other layers.
-    keys, values = made._pages(torch.empty(6, 3, 4, 16, 64)[:, 1])
+    cache = torch.empty(6, 3, 4, 16, 64)[:, 1]
+    keys, values = made._pages(cache)
     assert keys.stride(0) == values.stride(0) == 3 * 4 * 16 * 64
+    assert keys.data_ptr() == cache.data_ptr() and values.data_ptr() == cache.data_ptr() + 4 * 4 * 16 * 32
     for cache in (torch.empty(6, 16, 4, 64).transpose(1, 2), torch.empty(6, 2, 16, 64), torch.empty(6, 4, 16, 96)):
         with pytest.raises(UsageError, match=r"kv_cache: expected dense pages \[4, rows, 64\], but got shape"):
             made._pages(cache)

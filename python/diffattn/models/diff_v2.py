@@ -51,8 +51,8 @@ class V2Mixer:
         return layers.linear_onto(f, residual, mixed, f.weight(LAYER + "self_attn.o_proj.weight", layer))
 
 
-def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
-    """The decoder of `"model_type": "diff_v2"`."""
+def read_heads(config: Config) -> tuple[int, int, int]:
+    """Heads of the output, key-value heads, and the width of a map."""
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     kv_heads = config.integer("num_key_value_heads", heads)
     # 2h / h_kv query heads share a key head; a pair must not be torn, so that number is even.
@@ -60,5 +60,11 @@ def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspe
     width = config.integer("head_dim", hidden // heads or None)
     if width is None:
         raise config.fail("hidden_size", f"at least num_attention_heads = {heads}", hidden)
+    return heads, kv_heads, width
+
+
+def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
+    """The decoder of `"model_type": "diff_v2"`."""
+    heads, kv_heads, width = read_heads(config)
     rope = read_rope(config, width, interleaved=True, longest=config.integer("max_position_embeddings", 2048))
-    return read_frame(config, V2Mixer(heads, kv_heads, width, hidden), rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows, inspect)
+    return read_frame(config, V2Mixer(heads, kv_heads, width, config.integer("hidden_size")), rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows, inspect)

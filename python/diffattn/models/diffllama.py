@@ -51,8 +51,8 @@ class DiffLlamaMixer(Projections):
         return mix_heads(f, q, k, v, vectors, None, init, self.eps, **sight)
 
 
-def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
-    """The decoder of `"model_type": "diffllama"`."""
+def read_maps(config: Config) -> tuple[int, int, int]:
+    """Maps of queries, maps of keys, and their width."""
     hidden, maps = config.integer("hidden_size", 2048), config.integer("num_attention_heads", 32)
     kv_maps = config.integer("num_key_value_heads", maps)
     if maps % 2:
@@ -63,11 +63,17 @@ def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspe
     width = config.integer("head_dim", hidden // maps or None)
     if width is None:
         raise config.fail("hidden_size", f"at least num_attention_heads = {maps}", hidden)
+    return maps, kv_maps, width
+
+
+def build(config: Config, elem: str = "f32", page_rows: int | None = None, inspect: bool = False) -> Module:
+    """The decoder of `"model_type": "diffllama"`."""
+    maps, kv_maps, width = read_maps(config)
     if config.number("attention_dropout", 0.0) != 0.0:
         raise config.fail("attention_dropout", "0", config.values["attention_dropout"])
     defaults = {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
     config = Config(defaults | {k: v for k, v in config.values.items() if v is not None}, config.source)
     rope = read_rope(config, width, interleaved=False, longest=config.integer("max_position_embeddings", 2048))
-    mixer = DiffLlamaMixer(maps, kv_maps, width, hidden, config.depth("num_hidden_layers"),
+    mixer = DiffLlamaMixer(maps, kv_maps, width, config.integer("hidden_size"), config.depth("num_hidden_layers"),
                            config.number("rms_norm_eps", 1e-5, above=0), config.flag("attention_bias", False))
     return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build(read_quantization(config), page_rows, inspect)

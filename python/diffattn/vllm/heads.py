@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UsageError
-from ..models import diff_v1, motif
+from ..models import diff_v1, diff_v2, diffllama, motif
 from ..models.config import Config
 
 
@@ -63,15 +63,8 @@ def _share(heads: Sequence[int], rank: int, ranks: int) -> Sequence[int]:
 
 def diffllama_heads(config: Mapping[str, Any]) -> Heads:
     """Map j is paired with map j + H/2, and so are keys and the halves of values."""
-    checked = Config(config)
-    maps = checked.integer("num_attention_heads")
-    kv_maps = checked.integer("num_key_value_heads", maps)
-    for key, count in (("num_attention_heads", maps), ("num_key_value_heads", kv_maps)):
-        if count % 2:
-            raise checked.fail(key, "even, as two maps make a head", count)
-    checked.divides("num_key_value_heads", kv_maps, "num_attention_heads", maps)
+    maps, kv_maps, width = diffllama.read_maps(Config(config))
     half, kv_half = maps // 2, kv_maps // 2
-    width = checked.integer("head_dim", checked.integer("hidden_size") // maps)
     return Heads(width, tuple(range(half)), tuple(range(half, maps)), tuple(range(kv_half)), tuple(range(kv_half, kv_maps)),
                  tuple(head for pair in range(kv_half) for head in (pair, pair + kv_half)))
 
@@ -84,11 +77,7 @@ def diff_v1_heads(config: Mapping[str, Any]) -> Heads:
 
 def diff_v2_heads(config: Mapping[str, Any]) -> Heads:
     """Maps 2j and 2j + 1 are head j; keys and values are shared by both."""
-    checked = Config(config)
-    heads = checked.integer("num_attention_heads")
-    kv_heads = checked.integer("num_key_value_heads", heads)
-    checked.divides("num_key_value_heads", kv_heads, "num_attention_heads", heads)
-    width = checked.integer("head_dim", checked.integer("hidden_size") // heads)
+    heads, kv_heads, width = diff_v2.read_heads(Config(config))
     return Heads(width, *_adjacent(heads), tuple(range(kv_heads)), (), tuple(range(kv_heads)))
 
 
