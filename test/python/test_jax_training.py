@@ -110,6 +110,19 @@ def arrays():
     return dict(zip(NAMES, map(of_tensor, operands())))
 
 
+def test_sinks(arrays):
+    """As of diffattn.attention to the bit, also compiled; no gradient goes by, nor to one."""
+    sums = {"sink": jnp.array([1.0, -2.0, 0.5, 3.0]), "sink2": jnp.linspace(-1.0, 1.0, arrays["q2"].shape[1])}
+    expected = diffattn.attention(*map(np.asarray, arrays.values()), is_causal=True, **{name: np.asarray(sink) for name, sink in sums.items()})
+    run = jax.jit(lambda given: call({**given, "is_causal": True}))
+    np.testing.assert_array_equal(run({**arrays, **sums}), expected)
+    np.testing.assert_allclose(diffattn.jax.compile(run, {**arrays, **sums})({**arrays, **sums}), expected, rtol=2e-5, atol=2e-5)
+    for name, culprit in (("v", "sink"), ("sink", "sink"), ("sink2", "sink2")):
+        given = {**arrays, **sums} if name == "v" else {**arrays, name: sums[name]}
+        with pytest.raises(errors.UsageError, match=f"^{culprit}: expected none in a call that needs gradients, because"):
+            jax.grad(lambda trained: run({**given, name: trained}).sum())(given[name])
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """What the calls of gradients were: the names of those that they computed, and whether there was x and a k2."""
@@ -203,6 +216,7 @@ def test_derivatives_that_there_are_not(arrays):
     ({"q_segments": jnp.zeros((2, 5), jnp.int32), "kv_segments": jnp.zeros((2, 6), jnp.int32)}, "kv_segments: expected shape [2, 7], but got [2, 6]"),
     ({"cu_seqlens_q": jnp.array([0, 5])}, "cu_seqlens_q: expected it with either cu_seqlens_k or block_table"),
     ({"softcap": -1.0}, "softcap: expected a positive number, but got -1.0"),
+    ({"sink": jnp.ones(3)}, "sink: expected shape [4], but got [3]"),
 ])
 def test_what_tracing_refuses(change, message, arrays):
     """Before anything runs, and by the same words eagerly, in jax.jit and in `compile`."""

@@ -61,7 +61,7 @@ def attention(q1: Any, k1: Any, q2: Any, k2: Any, v: Any, lam: Any, *, scale: fl
               lam_activation: str | None = None, norm: str | None = None, norm_weight: Any = None, norm_eps: float = 1e-5,
               norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: Any = None, kv_len: Any = None, q_offset: Any = None,
               segment_ids: tuple[Any, Any] | None = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, block_table: Any = None,
-              integral: bool = False) -> Any:
+              integral: bool = False, sink: Any = None, sink2: Any = None) -> Any:
     """Differential attention as one op, which JAX runs on CPUs, and which `compile` takes: an array [B, Hs, Tq, dv] of q1's type.
 
     The arguments are those of `diffattn.attention`, as arrays of JAX. kv_len, q_offset and segment_ids may be int32, which is what JAX
@@ -70,8 +70,9 @@ def attention(q1: Any, k1: Any, q2: Any, k2: Any, v: Any, lam: Any, *, scale: fl
     same object, is read once. `jax.vmap` makes one call of each in its batch.
 
     Raises UsageError or InputError, when it is traced, for options, types and shapes that do not fit together; UsageError for
-    derivatives that it does not have: second ones, forward mode, and those of block_table and integral. `compile` raises CompileError for
-    gradients. A call whose contents do not fit, as those of cu_seqlens_q, ends with an error of JAX that says what was expected.
+    derivatives that it does not have: second ones, forward mode, and those with block_table, integral, sink or sink2. `compile` raises
+    CompileError for gradients. A call whose contents do not fit, as those of cu_seqlens_q, ends with an error of JAX that says what
+    was expected.
     """
     require()
     from .op import attention as call
@@ -80,7 +81,7 @@ def attention(q1: Any, k1: Any, q2: Any, k2: Any, v: Any, lam: Any, *, scale: fl
     return call(q1, k1, q2, k2, v, lam, scale=scale, is_causal=is_causal, window=window, attn_mask=attn_mask, softcap=softcap,
                 lam_activation=lam_activation, norm=norm, norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode,
                 out_scale=out_scale, gate=gate, kv_len=kv_len, q_offset=q_offset, q_segments=q_segments, kv_segments=kv_segments,
-                cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral)
+                cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, sink=sink, sink2=sink2)
 
 
 def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | None = None,

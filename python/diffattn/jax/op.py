@@ -14,7 +14,7 @@ from jax.custom_derivatives import SymbolicZero
 from .. import checks
 from ..array_facts import IN_ELEMENTS, ArrayType
 from ..attention_module import options_of
-from ..attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, F32, OPERAND, OPTIONAL, POSITIONS, REQUIRED, WITHOUT_GRADIENTS
+from ..attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, F32, NAMES, OPERAND, OPTIONAL, POSITIONS, REQUIRED, SINKS, WITHOUT_GRADIENTS
 from ..attention_plan import check_arguments
 from ..errors import InputError, UsageError
 from ..sequence_tables import check_positions
@@ -95,8 +95,9 @@ def _save(options, primals):
     operands = {name: primal.value for name, primal in primals.items()}
     wanted = tuple(name for name in DIFFERENTIABLE if name in primals and primals[name].perturbed
                    and jax.numpy.issubdtype(operands[name].dtype, np.floating))
+    asked = wanted or [name for name in SINKS if name in primals and primals[name].perturbed]
     for name, why in WITHOUT_GRADIENTS.items():
-        if wanted and (name in operands or dict(options).get(name)):
+        if asked and (name in operands or dict(options).get(name)):
             raise UsageError(f"{name}: expected none in a call that needs gradients, because {why}; {_HINT}")
     result, x = _result(operands), None
     # X of 16-bit operands comes of rounded maps, and costs the gradient of lambda digits.
@@ -130,7 +131,7 @@ def _call(target: str, results, options: tuple, operands: dict[str, Any]):
     """A custom call of operands by the op's names, where k1 is k2 too unless there is one or the call is one of gradients."""
     if target != BACKWARD:
         operands = {"k2": operands["k1"], **operands}
-    names = [name for name in BACKWARD_NAMES if name in operands]
+    names = [name for name in (BACKWARD_NAMES if target == BACKWARD else NAMES) if name in operands]
     # XLA takes texts and arrays of numbers, and no lists of texts.
     attributes = {name: np.array(value, np.int64) if name == "window" else value for name, value in options}
     call = jax.ffi.ffi_call(target, results, vmap_method="sequential")
