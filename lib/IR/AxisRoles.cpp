@@ -107,6 +107,10 @@ Axes AttentionBackwardOp::getAxisRoles(unsigned number) {
 }
 
 Axes FinalizeOp::getAxisRoles(unsigned number) {
+  if (isNumber(getSinkMutable(), number) || isNumber(getSink2Mutable(), number))
+    return {Kind::Head};
+  if (isNumber(getLse1Mutable(), number) || isNumber(getLse2Mutable(), number))
+    return rowAxes();
   return getEndAxes(*this, number);
 }
 

@@ -243,13 +243,67 @@ void FinalizeOp::build(OpBuilder &builder, OperationState &state,
   auto ofMap2 = [&](size_t state) {
     return op.hasSecondMap() ? states[state] : Value();
   };
+  // What is made of the maxima asks for them.
+  Value max1 = op.getSink() || op.getLse1() ? states[0] : Value();
+  Value max2 = op.getSink2() || op.getLse2() ? states[3] : Value();
   addOperandSegments(builder, state,
                      {/*sum1=*/states[1], /*acc1=*/states[2],
                       /*sum2=*/ofMap2(4), /*acc2=*/ofMap2(5), op.getLambda(),
-                      op.getNormWeight(), op.getGate(), op.getInit()});
+                      op.getNormWeight(), op.getGate(), max1, max2,
+                      op.getSink(), op.getSink2(), op.getInit(), op.getLse1(),
+                      op.getLse2()});
   addAttributesOf(op, state, getAttributeNames());
-  if (op.getResult())
-    state.addTypes(op.getInit().getType());
+  if (!op.getResult())
+    return;
+  for (Value destination : {op.getInit(), op.getLse1(), op.getLse2()})
+    if (destination)
+      state.addTypes(destination.getType());
+}
+
+/// Checks what is made of the maxima of the states: the terms of a row's sum
+/// that are no keys, and the destinations of the logarithm of that sum.
+static LogicalResult verifySums(FinalizeOp op, ShapeRules rules,
+                                NamedOperand sum1, NamedOperand sum2) {
+  struct OfMap {
+    NamedOperand sum, max, sink, lse;
+  };
+  const OfMap maps[] = {{sum1,
+                         {"max1", op.getMax1()},
+                         {"sink", op.getSink()},
+                         {"lse1", op.getLse1()}},
+                        {sum2,
+                         {"max2", op.getMax2()},
+                         {"sink2", op.getSink2()},
+                         {"lse2", op.getLse2()}}};
+  for (const OfMap &map : maps) {
+    const SmallVector<NamedOperand> users = onlyGiven({map.sink, map.lse});
+    // finalize_c15
+    for (NamedOperand operand : onlyGiven({map.max, map.sink, map.lse}))
+      if (!map.sum.value)
+        return rules.error()
+               << "expected two maps with " << operand.name << ", but got one";
+    // finalize_c16
+    if (!users.empty() && !map.max.value)
+      return rules.error() << "expected " << map.max.name << " with "
+                           << users.front().name << ", but got none";
+    if (users.empty() && map.max.value)
+      return rules.error() << "expected " << map.sink.name << " or "
+                           << map.lse.name << " with " << map.max.name
+                           << ", but got none";
+    // finalize_c17
+    for (NamedOperand operand : onlyGiven({map.max, map.lse}))
+      if (failed(verifyRank(rules, operand, 3)) ||
+          failed(verifySame(rules, "batches", map.sum, 0, operand, 0)) ||
+          failed(verifySame(rules, "heads", map.sum, 1, operand, 1)) ||
+          failed(verifySame(rules, "lengths", map.sum, 2, operand, 2)))
+        return failure();
+    // finalize_c18
+    if (map.sink.value &&
+        (failed(verifyRank(rules, map.sink, 1)) ||
+         failed(verifySame(rules, "heads", map.sum, 1, map.sink, 0))))
+      return failure();
+  }
+  return success();
 }
 
 LogicalResult diffattn::verifyRules(FinalizeOp op, ShapeRules rules) {
@@ -325,7 +379,7 @@ LogicalResult diffattn::verifyRules(FinalizeOp op, ShapeRules rules) {
   if (failed(verifyNumber(rules, "norm_eps", op.getNormEps(), Least::Zero)) ||
       failed(verifyNumber(rules, "out_scale", op.getOutScale())))
     return failure();
-  return success();
+  return verifySums(op, rules, sum1, sum2);
 }
 
 LogicalResult FinalizeOp::verify() {

@@ -130,6 +130,14 @@ static void readEnd(Op op, AttentionOperands &operands) {
   operands.gate = getView(op, op.getGateMutable());
 }
 
+template <typename Op>
+static void readSums(Op op, AttentionOperands &operands) {
+  operands.sinks = {getView(op, op.getSinkMutable()),
+                    getView(op, op.getSink2Mutable())};
+  operands.lses = {getView(op, op.getLse1Mutable()),
+                   getView(op, op.getLse2Mutable())};
+}
+
 AttentionOperands mlir::diffattn::getAttentionOperands(Operation *op) {
   AttentionOperands operands;
   if (auto maps = dyn_cast<DifferentialMapsOpInterface>(op))
@@ -140,11 +148,10 @@ AttentionOperands mlir::diffattn::getAttentionOperands(Operation *op) {
   }
   if (auto attention = dyn_cast<AttentionOp>(op)) {
     operands.x = getView(attention, attention.getXMutable());
-    operands.sinks = {getView(attention, attention.getSinkMutable()),
-                      getView(attention, attention.getSink2Mutable())};
-    operands.lses = {getView(attention, attention.getLse1Mutable()),
-                     getView(attention, attention.getLse2Mutable())};
+    readSums(attention, operands);
   }
+  if (auto finalize = dyn_cast<FinalizeOp>(op))
+    readSums(finalize, operands);
   return operands;
 }
 

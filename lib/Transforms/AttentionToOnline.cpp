@@ -37,8 +37,6 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
     return rewriter.notifyMatchFailure(op, "is on memrefs");
   if (op.getX())
     return rewriter.notifyMatchFailure(op, "has a destination for X");
-  if (StringRef given = op.getSumOperand(); !given.empty())
-    return rewriter.notifyMatchFailure(op, "has " + given);
   if (op.getIntegral())
     return rewriter.notifyMatchFailure(
         op, "is integral: diffattn-decompose rewrites it");
@@ -82,7 +80,7 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
     qOffset = op.materializeQOffset(rewriter);
   auto online = OnlineAttentionOp::create(rewriter, loc, op, qOffset, states);
   auto finalize = FinalizeOp::create(rewriter, loc, op, online.getResults());
-  rewriter.replaceOp(op, finalize);
+  rewriter.replaceOp(op, finalize.getResults());
   return OnlineForm{online, finalize};
 }
 

@@ -155,7 +155,7 @@ func.func @merge_c6_property(%m: !m, %a: !a) {
 !a = memref<1x2x8x4xf32>
 func.func @finalize_c12_property(%s: !s, %a: !a, %l: memref<f32>) {
   // expected-error @below {{expected a known property, but got 'outscale'; did you mean 'out_scale'?}}
-  "diffattn.finalize"(%s, %a, %s, %a, %l, %a) <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 1>, outscale = 0.5 : f32}>
+  "diffattn.finalize"(%s, %a, %s, %a, %l, %a) <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0>, outscale = 0.5 : f32}>
     : (!s, !a, !s, !a, memref<f32>, !a) -> ()
   return
 }

@@ -125,6 +125,36 @@ func.func @split_of_one_map(%q: !q, %k: !k, %v: !v, %n: tensor<1xi64>) {
   return
 }
 
+func.func @print_rows(%m: !m1) {
+  %b = bufferization.to_buffer %m : !m1 to memref<1x2x3xf32>
+  %u = memref.cast %b : memref<1x2x3xf32> to memref<*xf32>
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}
+
+// Scores of 0, of no key in row 0, of key 0 in row 1, and of keys 0 and 1 in row 2, with sinks that count for two
+// keys and for none in map 1, and for one in map 2.
+func.func @sums(%v: !v, %l: tensor<1xf32>) {
+  %q1 = arith.constant dense<0.0> : !q
+  %q2 = arith.constant dense<0.0> : !n
+  %k = arith.constant dense<0.0> : !k
+  %s1 = arith.constant dense<[0.693147180, 0xFF800000]> : tensor<2xf32>
+  %s2 = arith.constant dense<0.0> : tensor<1xf32>
+  %p = arith.constant dense<-1> : tensor<1xi64>
+  %init = tensor.empty() : !a1
+  %m1 = tensor.empty() : !m1
+  %m2 = tensor.empty() : !m2
+  %l0 = tensor.collapse_shape %l [] : tensor<1xf32> into tensor<f32>
+  %o:3 = diffattn.attention ins(%q1, %k, %q2, %k, %v : !q, !k, !n, !k, !v) lambda(%l0 : tensor<f32>)
+         q_offset(%p : tensor<1xi64>) sink(%s1 : tensor<2xf32>) sink2(%s2 : tensor<1xf32>) outs(%init : !a1)
+         lse1(%m1 : !m1) lse2(%m2 : !m2) {scale = 1.0 : f32, is_causal} -> !a1, !m1, !m2
+  %twice = tensor.concat dim(1) %o#2, %o#2 : (!m2, !m2) -> !m1
+  call @print(%o#0) : (!a1) -> ()
+  call @print_rows(%o#1) : (!m1) -> ()
+  call @print_rows(%twice) : (!m1) -> ()
+  return
+}
+
 func.func @main() {
   %q1 = arith.constant dense<[[[[200.0], [-200.0], [0.0]], [[-200.0], [200.0], [200.0]]]]> : !q
   %q2 = arith.constant dense<[[[[0.0], [200.0], [-200.0]]]]> : !n
@@ -174,5 +204,16 @@ func.func @main() {
   // CHECK-NEXT: [0,   0],
   // CHECK-NEXT: [0,   0]
   call @split_of_one_map(%q1, %k, %v, %none) : (!q, !k, !v, tensor<1xi64>) -> ()
+  // A third of key 0 less half of its half, ...; logarithms of 3 and 4, of 1 and 2, and of 2 and 3.
+  // CHECK:      {{\[\[\[\[}}0,   0],
+  // CHECK-NEXT: [0.166667,   0.333333],
+  // CHECK-NEXT: [0.666667,   1]
+  // CHECK-NEXT: {{\[\[}}0,   0],
+  // CHECK-NEXT: [0.75,   1.5],
+  // CHECK-NEXT: [1.33333,   2]
+  // CHECK:      [-inf,    1.09861,    1.38629],
+  // CHECK-NEXT: [-inf,    0,    0.693147]
+  // CHECK:      [-inf,    0.693147,    1.09861]
+  call @sums(%v, %l) : (!v, tensor<1xf32>) -> ()
   return
 }

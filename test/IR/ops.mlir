@@ -30,6 +30,19 @@ func.func @one_map(%q: tensor<1x8x512x64xf32>, %v: tensor<1x8x512x128xf32>, %m: 
   return %0, %1 : tensor<1x8x512x128xf32>, tensor<1x8x512x128xf32>
 }
 
+// What ends states takes sinks and gives logarithms of sums, of both maps.
+// CHECK-LABEL: func.func @end_with_sums
+// CHECK:       diffattn.finalize {{.*}} max1(%{{.+}} : {{.*}}) max2(%{{.+}} : {{.*}}) sink(%{{.+}} : tensor<4xf32>) sink2(%{{.+}} : tensor<2xbf16>) outs(
+// CHECK-SAME:    lse1(%{{.+}} : tensor<1x4x8xf32>) lse2(%{{.+}} : tensor<1x2x8xf32>) -> tensor<1x4x8x16xbf16>, tensor<1x4x8xf32>, tensor<1x2x8xf32>
+func.func @end_with_sums(%m: tensor<1x4x8xf32>, %m2: tensor<1x2x8xf32>, %a: tensor<1x4x8x16xf32>, %l: tensor<f32>, %s: tensor<4xf32>,
+    %s2: tensor<2xbf16>, %o: tensor<1x4x8x16xbf16>) -> (tensor<1x4x8x16xbf16>, tensor<1x4x8xf32>, tensor<1x2x8xf32>) {
+  %r:3 = diffattn.finalize ins(%m, %a, %m2, %a : tensor<1x4x8xf32>, tensor<1x4x8x16xf32>, tensor<1x2x8xf32>, tensor<1x4x8x16xf32>)
+         lambda(%l : tensor<f32>) max1(%m : tensor<1x4x8xf32>) max2(%m2 : tensor<1x2x8xf32>) sink(%s : tensor<4xf32>) sink2(%s2 : tensor<2xbf16>)
+         outs(%o : tensor<1x4x8x16xbf16>) lse1(%m : tensor<1x4x8xf32>) lse2(%m2 : tensor<1x2x8xf32>)
+         -> tensor<1x4x8x16xbf16>, tensor<1x4x8xf32>, tensor<1x2x8xf32>
+  return %r#0, %r#1, %r#2 : tensor<1x4x8x16xbf16>, tensor<1x4x8xf32>, tensor<1x2x8xf32>
+}
+
 // A result in f32 beside 16-bit operands is not rounded.
 // CHECK-LABEL: func.func @f32_result
 // CHECK:       diffattn.attention {{.*}} -> tensor<1x8x512x128xf32>

@@ -16,7 +16,8 @@ CASES = {
 }
 
 
-def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length, ranges):
+def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length, ranges, sums=False):
+    """`sums`: with sinks of both maps and the logarithms of their sums."""
     heads2 = hn if hn % hv == 0 else hs
     q1, q2, k1, k2, v = (f"tensor<?x{h}x?x{w}xf32>" for h, w in ((hs, d), (hn, d), (hk1, d), (hk2, d), (hv, dv)))
     rows = lambda lead, h: f"tensor<{lead}?x{h}x?xf32>"
@@ -31,7 +32,12 @@ def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length
     many, one = types("?x"), types("")
     length = "kv_len(%n : tensor<?xi64>)" if has_length else ""
     text = "\n".join(lines)
-    return f"""func.func @f(%q1: {q1}, %k1: {k1}, %q2: {q2}, %k2: {k2}, %v: {v}, %n: tensor<?xi64>, %l: tensor<f32>) -> {one[2]} {{
+    sinks = f", %s1: tensor<{hs}xf32>, %s2: tensor<{hn}xf32>" if sums else ""
+    joined = (f"max1(%x#0 : {one[0]}) max2(%y#0 : {one[3]}) sink(%s1 : tensor<{hs}xf32>) sink2(%s2 : tensor<{hn}xf32>)" if sums else "")
+    logarithms = f"lse1(%m10 : {one[0]}) lse2(%m20 : {one[3]})" if sums else ""
+    results = [one[2], one[0], one[3]] if sums else [one[2]]
+    returned = ", ".join(f"%o#{i}" for i in range(len(results)))
+    return f"""func.func @f(%q1: {q1}, %k1: {k1}, %q2: {q2}, %k2: {k2}, %v: {v}, %n: tensor<?xi64>, %l: tensor<f32>{sinks}) -> ({", ".join(results)}) {{
   %c0 = arith.constant 0 : index
   %c2 = arith.constant 2 : index
   %ranges = arith.constant {ranges} : index
@@ -43,9 +49,9 @@ def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length
     {{scale = 0.4 : f32, kv_split_size = {split}{attributes}}} -> {", ".join(many)}
   %x:3 = diffattn.merge ins(%s#0, %s#1, %s#2 : {", ".join(many[:3])}) outs(%m10, %m10, %a10 : {", ".join(one[:3])}) -> {", ".join(one[:3])}
   %y:3 = diffattn.merge ins(%s#3, %s#4, %s#5 : {", ".join(many[3:])}) outs(%m20, %m20, %a20 : {", ".join(one[3:])}) -> {", ".join(one[3:])}
-  %o = diffattn.finalize ins(%x#1, %x#2, %y#1, %y#2 : {one[1]}, {one[2]}, {one[4]}, {one[5]}) lambda(%l : tensor<f32>)
-    outs(%a10 : {one[2]}) -> {one[2]}
-  return %o : {one[2]}
+  %o:{len(results)} = diffattn.finalize ins(%x#1, %x#2, %y#1, %y#2 : {one[1]}, {one[2]}, {one[4]}, {one[5]}) lambda(%l : tensor<f32>)
+    {joined} outs(%a10 : {one[2]}) {logarithms} -> {", ".join(results)}
+  return {returned} : {", ".join(results)}
 }}"""
 
 
@@ -78,6 +84,29 @@ def test_ranges_are_the_attention(name, spare):
     want = diffattn.attention(q1, k1, q2, k2, v, 0.7, scale=0.4, **options)
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
     judgement = code.judge(text, "f", given, [got])
+    assert judgement, judgement.lines
+
+
+@pytest.mark.parametrize("name", ["plain", "own values", "softcap"])
+def test_a_sink_counts_once_over_all_ranges(name):
+    case = CASES[name]
+    b, hs, hn = case[:3]
+    split, has_length = case[10], case[12]
+    text = module(*case, ranges=-(-case[7] // split), sums=True)
+    code = Executable(text, cache=False)
+    sink, sink2 = np.linspace(-1, 3, hs, dtype=np.float32), np.linspace(2, -1, hn, dtype=np.float32)
+    given = [*operands(case), sink, sink2]
+    if has_length:
+        given[5] = np.array([0, case[7] - 3])  # rows without keys
+    got = code.call("f", *given)
+    q1, k1, q2, k2, v, n = given[:6]
+    options = {"own values": dict(window=(9, 2), kv_len=n), "softcap": dict(softcap=3.0)}.get(name, {})
+    want = diffattn.attention(q1, k1, q2, k2, v, 0.7, scale=0.4, sink=sink, sink2=sink2, return_lse=True, **options)
+    for one, other in zip(got, want):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+    if has_length:
+        assert not got[0][0].any() and np.isneginf(got[1][0]).all() and np.isneginf(got[2][0]).all()
+    judgement = code.judge(text, "f", given, got)
     assert judgement, judgement.lines
 
 

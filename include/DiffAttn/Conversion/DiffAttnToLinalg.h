@@ -21,7 +21,7 @@ SmallVector<Value> decomposeAttentionBackward(OpBuilder &builder,
 SmallVector<Value> decomposeOnlineAttention(OpBuilder &builder,
                                             OnlineAttentionOp op);
 SmallVector<Value> decomposeMerge(OpBuilder &builder, MergeOp op);
-Value decomposeFinalize(OpBuilder &builder, FinalizeOp op);
+SmallVector<Value> decomposeFinalize(OpBuilder &builder, FinalizeOp op);
 Value decomposeGatedGemm(OpBuilder &builder, GatedGemmOp op);
 Value decomposeQuantizedGemm(OpBuilder &builder, QuantizedGemmOp op);
 

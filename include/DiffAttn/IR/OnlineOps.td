@@ -178,6 +178,17 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     The result, of any float type and in `o_layout`, is rounded once. sum2, acc2 and
     lambda are given together; without them there is one map, and nothing is subtracted.
 
+    `sink`, `sink2`, `lse1` and `lse2` are those of `diffattn.attention`, and come with the
+    maxima of their map, in whose unit its states are: with a sink
+
+    ```
+    max' = max(max1[s], sink[s])
+    sum' = sum1[s] * exp(max1[s] - max') + exp(sink[s] - max')
+    acc' = acc1[s] * exp(max1[s] - max')
+    ```
+
+    take the place of the state, but for a sum of 0, and `lse1 = max' + log(sum')`.
+
     Example:
 
     ```mlir
@@ -191,23 +202,37 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1, Optional<DiffAttn_F32Data>:$sum2,
     Optional<DiffAttn_F32Data>:$acc2, Optional<DiffAttn_F32Data>:$lambda,
     Optional<DiffAttn_Data>:$norm_weight,
-    Optional<DiffAttn_Data>:$gate, DiffAttn_Data:$init), DiffAttn_EpilogueAttributes.arguments,
+    Optional<DiffAttn_Data>:$gate, Optional<DiffAttn_F32Data>:$max1,
+    Optional<DiffAttn_F32Data>:$max2, Optional<DiffAttn_Data>:$sink,
+    Optional<DiffAttn_Data>:$sink2, DiffAttn_Data:$init, Optional<DiffAttn_F32Data>:$lse1,
+    Optional<DiffAttn_F32Data>:$lse2), DiffAttn_EpilogueAttributes.arguments,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout));
-  let results = (outs Optional<AnyRankedTensor>:$result);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = [{
     `ins` `(` $sum1 `,` $acc1 (`,` $sum2^ `,` $acc2)? `:` type($sum1) `,` type($acc1)
       (`,` type($sum2)^ `,` type($acc2))? `)`
     (`lambda` `(` $lambda^ `:` type($lambda) `)`)?
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
-    `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
+    (`max1` `(` $max1^ `:` type($max1) `)`)?
+    (`max2` `(` $max2^ `:` type($max2) `)`)?
+    (`sink` `(` $sink^ `:` type($sink) `)`)?
+    (`sink2` `(` $sink2^ `:` type($sink2) `)`)?
+    `outs` `(` $init `:` type($init) `)` (`lse1` `(` $lse1^ `:` type($lse1) `)`)?
+    (`lse2` `(` $lse2^ `:` type($lse2) `)`)? attr-dict (`->` type($results)^)?
   }];
   let builders = [
     /// The end of `op` from three states of each map.
     OpBuilder<(ins "AttentionOp":$op, "ValueRange":$states)>];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+    /// The destinations of the output and, if they are asked for, of lse1 and lse2.
+    MutableOperandRange getDpsInitsMutable() {
+      const unsigned first = getInitMutable().getOperandNumber();
+      return MutableOperandRange(getOperation(), first, getOperation()->getNumOperands() - first);
+    }
+    /// The output on tensors; null on memrefs.
+    Value getResult() { return getResults().empty() ? Value() : getResults().front(); }
     ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
     int64_t getSignalHeads() { return getShaped(getSum1()).getDimSize(1); }
     bool hasSecondMap() { return static_cast<bool>(getSum2()); }

@@ -68,7 +68,7 @@ struct OperandView {
 /// signal heads, q2 and bias of noise heads, k1, k2 and v of their own. Without
 /// a second map q2, k2 and lambda are null. `x` is what comes before norm and
 /// gate, which attention writes and its gradient reads. `sinks` and `lses` are
-/// of map 1 and map 2, of attention alone.
+/// of map 1 and map 2, of attention and of the end of its form on states.
 struct AttentionOperands {
   OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, x,
       queryBounds, keyBounds, blockTable;

@@ -82,8 +82,7 @@ struct DecomposeIntegral final : OpRewritePattern<AttentionOp> {
     rewriter.setInsertionPoint(online);
     replace(rewriter, online, decomposeOnlineAttention(rewriter, online));
     rewriter.setInsertionPoint(finalize);
-    replace(rewriter, finalize,
-            SmallVector<Value>{decomposeFinalize(rewriter, finalize)});
+    replace(rewriter, finalize, decomposeFinalize(rewriter, finalize));
     return success();
   }
 

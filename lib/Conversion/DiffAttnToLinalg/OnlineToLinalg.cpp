@@ -157,8 +157,34 @@ SmallVector<Value> diffattn::decomposeMerge(OpBuilder &builder, MergeOp op) {
   return {max, sum, acc};
 }
 
+/// The state with `sink`, float [heads], in its sum, in new storage; a state
+/// that has seen no key keeps a sum of 0.
+static State addSink(StructuredBuilder &sb, const State &state, Value sink) {
+  const SmallVector<Axis> row = {b, h, i};
+  const SmallVector<IteratorType> loops = {par, par, par};
+  State next;
+  next.max = sb.generic(
+      {{state.max, row}, {sink, {h}}}, sb.empty(sb.sizes(state.max)), row,
+      loops, [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        return arith::MaximumFOp::create(ib, args[0], widen(ib, args[1]));
+      });
+  next.sum = sb.generic(
+      {{state.sum, row}, {state.max, row}, {next.max, row}, {sink, {h}}},
+      sb.empty(sb.sizes(state.sum)), row, loops,
+      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        BodyMath math(ib);
+        Value moved = math.multiply(args[0], rescale(ib, args[1], args[2]));
+        Value sum = math.add(moved, rescale(ib, widen(ib, args[3]), args[2]));
+        Value isEmpty = math.isEqual(args[0], math.constant(0.0f));
+        return math.select(isEmpty, args[0], sum);
+      });
+  next.acc = buildRescale(sb, sb.copyToUpdate(state.acc), state.max, next.max);
+  return next;
+}
+
 /// The rows of both states subtracted, in new storage of `sizes`.
 static Value subtractStates(StructuredBuilder &sb, FinalizeOp op,
+                            const State &map1, const State &map2,
                             ArrayRef<OpFoldResult> sizes) {
   OpBuilder &builder = sb.builder;
   int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
@@ -167,10 +193,10 @@ static Value subtractStates(StructuredBuilder &sb, FinalizeOp op,
   Axis group(h, builder.getIndexAttr(signal / noise));
   Axis acc2Head(h, builder.getIndexAttr(signal / headsOf(op.getAcc2())));
   return sb.generic(
-      {{op.getAcc1(), all},
-       {op.getSum1(), {b, h, i}},
-       {op.getAcc2(), {b, acc2Head, i, 3}},
-       {op.getSum2(), {b, group, i}},
+      {{map1.acc, all},
+       {map1.sum, {b, h, i}},
+       {map2.acc, {b, acc2Head, i, 3}},
+       {map2.sum, {b, group, i}},
        lambdaInput(sb, op.getLambda(), builder.getIndexAttr(signal))},
       sb.empty(sizes), all, {par, par, par, par},
       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
@@ -184,7 +210,8 @@ static Value subtractStates(StructuredBuilder &sb, FinalizeOp op,
       });
 }
 
-Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
+SmallVector<Value> diffattn::decomposeFinalize(OpBuilder &builder,
+                                               FinalizeOp op) {
   StructuredBuilder sb(builder, op.getLoc(),
                        /*onTensors=*/static_cast<bool>(op.getResult()));
   EpilogueRules epilogue = getEpilogueRules(op);
@@ -192,17 +219,30 @@ Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
       sb.size(op.getAcc1(), 0), builder.getIndexAttr(op.getSignalHeads()),
       sb.size(op.getAcc1(), 2), sb.size(op.getAcc1(), 3)};
   const SmallVector<Axis> all = {b, h, i, 3};
+  auto getState = [&](State state, Value sink) {
+    return sink ? addSink(sb, state, sink) : state;
+  };
+  const State map1 = getState({op.getMax1(), op.getSum1(), op.getAcc1()},
+                              op.getSink()),
+              map2 = getState({op.getMax2(), op.getSum2(), op.getAcc2()},
+                              op.getSink2());
   Value x =
       op.hasSecondMap()
-          ? subtractStates(sb, op, sizes)
-          : sb.generic({{op.getAcc1(), all}, {op.getSum1(), {b, h, i}}},
+          ? subtractStates(sb, op, map1, map2, sizes)
+          : sb.generic({{map1.acc, all}, {map1.sum, {b, h, i}}},
                        sb.empty(sizes), all, {par, par, par, par},
                        [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                          return normalized(ib, args[0], args[1]);
                        });
-  Value result = buildEpilogue(
+  SmallVector<Value> results = {buildEpilogue(
       sb, x, op.getInit(),
-      {epilogue, op.getNormWeight(), op.getGate(), op.getOLayout()});
+      {epilogue, op.getNormWeight(), op.getGate(), op.getOLayout()})};
+  if (op.getLse1())
+    results.push_back(buildLogSum(
+        sb, {{}, {}, op.getMax1(), map1.max, map1.sum}, op.getLse1()));
+  if (op.getLse2())
+    results.push_back(buildLogSum(
+        sb, {{}, {}, op.getMax2(), map2.max, map2.sum}, op.getLse2()));
   sb.freeTemporaries();
-  return result;
+  return results;
 }

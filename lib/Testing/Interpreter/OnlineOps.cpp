@@ -24,7 +24,8 @@ namespace {
 struct States : Details {
   Operation *op = nullptr;
   SmallVector<int32_t> operands, inits, results;
-  FloatKind kind = FloatKind::F64;
+  /// Of each result.
+  SmallVector<FloatKind> kinds;
 };
 
 /// Arrays of results with the elements of the inits.
@@ -38,10 +39,11 @@ struct Updated {
   }
   void end(Machine &m, const Inst &inst) {
     const auto &details = inst.as<States>();
-    for (auto [number, array] : llvm::zip_equal(details.results, arrays)) {
+    for (auto [number, kind, array] :
+         llvm::zip_equal(details.results, details.kinds, arrays)) {
       Slot *slots = array.begin();
       for (int64_t i = 0; i < array.getNumElements(); ++i)
-        slots[i].f = roundTo(details.kind, slots[i].f, m.random);
+        slots[i].f = roundTo(kind, slots[i].f, m.random);
       m.tensors[number] = std::move(array);
     }
   }
@@ -237,7 +239,29 @@ static bool runMerge(Machine &m, const Inst &inst) {
   return true;
 }
 
-/// Operands: sum1, acc1, sum2, acc2, lambda, norm_weight, gate.
+/// The sum of a row with its sink, what sums without it are multiplied by, and
+/// the logarithm; a row that has seen no key keeps its sum of 0.
+struct RowSum {
+  double sum, factor = 1, logarithm = -kInf;
+
+  /// `max` and `sink` are absent where nothing asks for them.
+  RowSum(double total, std::optional<double> max, std::optional<double> sink)
+      : sum(total) {
+    if (total == 0 || !max)
+      return;
+    double top = *max;
+    if (sink) {
+      top = std::isnan(top) || std::isnan(*sink) ? top + *sink
+                                                 : std::max(top, *sink);
+      factor = std::exp(*max - top);
+      sum = total * factor + (*sink == -kInf ? 0 : std::exp(*sink - top));
+    }
+    logarithm = top + std::log(sum);
+  }
+};
+
+/// Operands: sum1, acc1, sum2, acc2, lambda, norm_weight, gate, max1, max2,
+/// sink, sink2.
 static bool runFinalize(Machine &m, const Inst &inst) {
   const auto &details = inst.as<States>();
   auto op = cast<diffattn::FinalizeOp>(details.op);
@@ -255,14 +279,32 @@ static bool runFinalize(Machine &m, const Inst &inst) {
   if (!m.count(given[1].getNumElements() * 8, inst.op) || !to.begin(m, inst))
     return false;
   const bool isTransposed = op.getOLayout() == diffattn::Layout::BTHD;
+  // Destinations behind the first.
+  const int64_t lse1 = op.getLse1() ? 1 : 0, lse2 = op.getLse2() ? lse1 + 1 : 0;
+  auto sumOf = [&](int64_t map, double total, int64_t head, int64_t heads,
+                   int64_t b, int64_t i) {
+    const Array &max = given[7 + map], &sink = given[9 + map];
+    std::optional<double> maximum, term;
+    if (max)
+      maximum = max.getFloat((b * heads + head) * rows + i);
+    if (sink)
+      term = sink.getFloat(head);
+    RowSum row(total, maximum, term);
+    if (const int64_t number = map ? lse2 : lse1)
+      to.arrays[number].begin()[(b * heads + head) * rows + i].f =
+          row.logarithm;
+    return row;
+  };
   std::vector<double> x(width);
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t s = 0; s < hs; ++s)
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t g = s / (hs / hn);
-        const double total1 = sum1.at({b, s, i});
+        const RowSum total1 = sumOf(0, sum1.at({b, s, i}), s, hs, b, i);
         for (int64_t c = 0; c < width; ++c)
-          x[c] = total1 == 0 ? 0 : acc1.at({b, s, i, c}) / total1;
+          x[c] = total1.sum == 0
+                     ? 0
+                     : acc1.at({b, s, i, c}) * total1.factor / total1.sum;
         if (hasSecond) {
           const int64_t h2 = s / (hs / acc2.sizes[1]);
           double factor =
@@ -272,10 +314,11 @@ static bool runFinalize(Machine &m, const Inst &inst) {
                   : lambda.at({b, i, lambda.sizes[2] == hs ? s : g});
           if (op.getLambdaAct() == diffattn::Activation::Sigmoid)
             factor = sigmoid(factor);
-          const double total2 = sum2.at({b, g, i});
+          const RowSum total2 = sumOf(1, sum2.at({b, g, i}), g, hn, b, i);
           for (int64_t c = 0; c < width; ++c)
-            x[c] -=
-                factor * (total2 == 0 ? 0 : acc2.at({b, h2, i, c}) / total2);
+            x[c] -= factor * (total2.sum == 0 ? 0
+                                              : acc2.at({b, h2, i, c}) *
+                                                    total2.factor / total2.sum);
         }
         double squares = 0;
         for (double element : x)
@@ -317,7 +360,8 @@ static bool buildStates(CodeBuilder &b, Operation *op, Handler run,
     inst.a = b.scalar(scalar);
   auto &details = b.addDetails<States>(inst);
   details.op = op;
-  details.kind = b.kindOf(op->getResult(0).getType());
+  for (Type type : op->getResultTypes())
+    details.kinds.push_back(b.kindOf(type));
   for (Value operand : operands)
     details.operands.push_back(operand ? b.scalar(operand) : -1);
   for (Value init : inits)
@@ -347,7 +391,8 @@ static bool buildFinalize(CodeBuilder &b, Operation *operation) {
   auto op = cast<diffattn::FinalizeOp>(operation);
   return buildStates(b, op, runFinalize,
                      {op.getSum1(), op.getAcc1(), op.getSum2(), op.getAcc2(),
-                      op.getLambda(), op.getNormWeight(), op.getGate()},
+                      op.getLambda(), op.getNormWeight(), op.getGate(),
+                      op.getMax1(), op.getMax2(), op.getSink(), op.getSink2()},
                      op.getDpsInits());
 }
 
