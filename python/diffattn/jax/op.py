@@ -100,8 +100,7 @@ def _save(options, primals):
         if asked and (name in operands or dict(options).get(name)):
             raise UsageError(f"{name}: expected none in a call that needs gradients, because {why}; {_HINT}")
     result, x = _result(operands), None
-    # X of 16-bit operands comes of rounded maps, and costs the gradient of lambda digits.
-    if wanted and ("norm" in dict(options) or "gate" in wanted) and result.dtype == F32:
+    if wanted and ("norm" in dict(options) or "gate" in wanted):
         out, x = _once(SAVING, (result, jax.ShapeDtypeStruct(result.shape, F32)), options, operands)
     else:
         out = _once(FORWARD, result, options, operands)

@@ -1,6 +1,6 @@
 """Gradients of `diffattn::attention`: autograd's side of it, and what `diffattn::attention_backward` computes (docs/training.md).
 
-Of a forward call its operands are kept and, with a norm or a gate in float32, its result before these, x: the backward call computes both
+Of a forward call its operands are kept and, with a norm or a gate, its result before these, x, in float32: the backward call computes both
 maps again. Only gradients that are wanted are computed.
 """
 
@@ -93,11 +93,10 @@ def differentiable(forward: Callable[..., tuple[torch.Tensor, torch.Tensor | Non
 
 
 def saves_x(given: dict[str, Any]) -> bool:
-    """Whether the backward call reads the output before norm and gate. That of 16-bit operands comes of rounded maps, and costs the gradient
-    of lambda digits: it is computed again, from f32."""
+    """Whether the backward call reads the output before norm and gate. Both calls multiply numbers of one type alike, so that it would not
+    make a more exact one again."""
     gate = given.get("gate")
-    reads = given.get("norm") is not None or (isinstance(gate, torch.Tensor) and gate.requires_grad)
-    return reads and given["q1"].dtype == torch.float32
+    return given.get("norm") is not None or (isinstance(gate, torch.Tensor) and gate.requires_grad)
 
 
 def once(call: Callable[..., Sequence[torch.Tensor]], given: dict[str, Any]) -> list[torch.Tensor]:
