@@ -15,7 +15,7 @@ from test_attention_decomposed import LOWER
 from test_attention_random import SIGNATURES as OF_TWO_MAPS
 from test_attention_random import Inputs, draw_signature
 
-SIGNATURES = 50  # of two maps, two thirds of them with dynamic sizes and 6 shapes: 220 configurations for each of the three ways
+SIGNATURES = 50  # of two maps, two thirds of them with dynamic sizes and 6 shapes: 220 configurations for each of the three ways, half of them without --full
 OF_ONE_MAP = 16  # behind them
 HEADED = {"q1": "q", "k1": "k", "q2": "q", "k2": "k", "v": "v", "d_out": "o", "gate": "o", "out": "o", "x": "o"}
 OPERANDS = ["q1", "k1", "q2", "k2", "v", "d_out", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"]
@@ -120,9 +120,10 @@ class Signature:
 
 
 @pytest.fixture(scope="module")
-def signatures():
+def signatures(full):
     rng = np.random.default_rng(23)
-    return [Signature(rng, number, maps=2 if number < SIGNATURES else 1) for number in range(SIGNATURES + OF_ONE_MAP)]
+    drawn = [Signature(rng, number, maps=2 if number < SIGNATURES else 1) for number in range(SIGNATURES + OF_ONE_MAP)]
+    return drawn if full else drawn[::2]
 
 
 def cases(signatures, full):
@@ -319,6 +320,7 @@ class Packed:
                 f"  return {', '.join('%r_' + name for name in self.results)} : {returned}\n}}\n")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lam", ["number", "head", "token"])
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_packed_sequences(element, lam, build_dir):

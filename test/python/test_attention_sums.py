@@ -31,7 +31,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("isa", runnable_isas())
-@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(5)) for n in range(20)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(10)) for n in range(20)])
 def test_random_calls(isa, number):
     rng = np.random.default_rng(number)
     pick = lambda *options: options[rng.integers(len(options))]
@@ -44,6 +44,7 @@ def test_random_calls(isa, number):
         Call(rng, sig).check(f"cpu:{isa}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("queries, keys", [(2, 100), (50, 40), (50, 131)])

@@ -192,6 +192,7 @@ def drawn(rng, t, transposed, rows=7, n=21, k=40):
     return (x, *weights), g / (1 + np.exp(-g)) * u
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("t, r, rounded", [("f32", "f32", "sums|silu"), ("f16", "f32", "none"), ("bf16", "bf16", "none"), ("bf16", "f32", "sums"),
                                            ("bf16", "bf16", "sums|exponential|denominator|sigmoid|silu"), ("f16", "f16", "exponential|sigmoid")])
 @pytest.mark.parametrize("transposed", [False, True])

@@ -71,7 +71,7 @@ def near(got, expected, bound, name):
 
 
 @pytest.mark.parametrize("number", range(96))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_random_calls(number):
     given, weights = training_reference.draw_call(np.random.default_rng(1000 + number), number)
     check(given, weights, (lambda run: run, jax.jit, jax.checkpoint)[number % 3], (lambda run: run, jax.jit)[number % 2])

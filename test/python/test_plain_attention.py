@@ -28,7 +28,7 @@ def draw(dtype, queries=40, keys=70, width=32, heads=2, seed=0):
 
 
 @pytest.mark.parametrize("isa", runnable_isas())
-@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(5)) for n in range(20)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(10)) for n in range(20)])
 def test_random_calls(isa, number):
     rng = np.random.default_rng(number)
     fixed = dict(dtype="bf16", step=1) if isa.startswith("amx") else {}
@@ -39,6 +39,7 @@ def same(a, b):
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("queries", [1, 7])
@@ -62,6 +63,7 @@ def merged_schedule(isa, dtype):
             f"two_pass_keys = 0{product}>]")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("options", ["is_causal", "window = array<i64: 9, 4>", "softcap = 5.0 : f32"])

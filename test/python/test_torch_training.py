@@ -68,7 +68,7 @@ def check(given, weights, function=attention, bound=None):
 
 
 @pytest.mark.parametrize("number", range(96))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_random_calls(number):
     given, weights = draw_call(np.random.default_rng(number), number)
     check(given, weights, diffattn.attention if number % 2 else attention)
@@ -115,6 +115,7 @@ def plain_attention(q1, k1, q2, k2, v, lam, *, q_segments=None, kv_segments=None
     return diffattn.plain_attention(q1, k1, v, segment_ids=None if q_segments is None else (q_segments, kv_segments), **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("paged", "integral", "lambda")])
 def test_one_map(name, dtype):

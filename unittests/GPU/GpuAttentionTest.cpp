@@ -342,11 +342,11 @@ void expectRightAtRandom(unsigned seed, int count,
 }
 
 TEST(GpuRandom, AgainstReference) {
-  expectRightAtRandom(11, 24, [](Signature &) {});
+  expectRightAtRandom(11, 12, [](Signature &) {});
 }
 
 TEST(GpuRandom, OneMapAgainstReference) {
-  expectRightAtRandom(12, 16, [](Signature &s) {
+  expectRightAtRandom(12, 8, [](Signature &s) {
     s.maps = 1;
     s.noise = s.signal;
     s.sharedKeys = s.sigmoid = false;
