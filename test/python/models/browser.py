@@ -38,8 +38,14 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self._process.kill()
-        self._process.wait()
+        """Closes it by its own command, so that none of its processes is left."""
+        self._session = None
+        try:
+            self.ask("Browser.close")
+            self._process.wait(SECONDS)
+        finally:
+            self._process.kill()
+            self._process.wait()
         os.close(self._in)
         os.close(self._out)
 

@@ -238,6 +238,7 @@ def test_report_in_a_browser(tmp_path, chromium):
     for key in ("ArrowDown", "ArrowLeft", "Enter"):
         page.press("#overview", key)
     page.wait("document.querySelector('#head').textContent.startsWith('Layer 1, head 2: in this file as a small picture alone')")
+    assert page.run("document.querySelector('#panels').offsetParent") is None  # not drawn
     page.run("(s => { s.value = '0'; s.dispatchEvent(new Event('change')); })(document.querySelector('#heads'))")
     page.wait("document.querySelector('#head').textContent === 'Layer 2, head 0'")
     # The slider: what the model said with each factor, and D of its maps.
