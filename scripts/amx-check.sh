@@ -6,14 +6,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 usage() {
   echo "usage: scripts/amx-check.sh BOCHS [PART ...]"
   echo "  BOCHS  a checkout of the emulator's repository, bochs-emu/Bochs"
-  echo "  PART   products, attention, kernels, decode, bundle; all by default"
+  echo "  PART   products, attention, kernels, gradients, decode, bundle; all by default"
   exit "$1"
 }
 case ${1:-} in --help | -h) usage 0 ;; "" | -*) usage 2 >&2 ;; esac
 bochs=$(cd "$1" && pwd)
 shift
 parts=("$@")
-[ $# -gt 0 ] || parts=(products attention kernels decode bundle)
+[ $# -gt 0 ] || parts=(products attention kernels gradients decode bundle)
 [ -f "$bochs/bochs/cpu/avx/amx.cc" ] || die "expected a checkout of Bochs with AMX in BOCHS, but there is no $bochs/bochs/cpu/avx/amx.cc"
 [ -x "$build/unittests/RuntimeTests" ] || die "expected a build with tests in $build; run scripts/test.sh first"
 
@@ -28,14 +28,15 @@ there() {
     products) echo "$build/unittests/TargetTests --gtest_brief=1 && $build/unittests/BundleTests --gtest_brief=1 && $build/unittests/RuntimeTests --gtest_filter='*Native*'" ;;
     attention) echo "$pytest test/python/test_amx_native.py" ;;
     kernels) echo "$pytest $native" test/python/test_{attention_exact,f32_result,mask_blocks,attention_random}.py ;;
+    gradients) echo "$pytest $native test/python/test_backward_kernel.py" ;;
     decode) echo "$pytest $native test/python/test_decode_tiles.py" ;;
     bundle) echo "$pytest test/amx/test_bundle.py" ;;
-    *) die "expected one of the parts products, attention, kernels, decode, bundle, but got '$1'" ;;
+    *) die "expected one of the parts products, attention, kernels, gradients, decode, bundle, but got '$1'" ;;
   esac
 }
 here() {
   case $1 in
-    products | decode) ;;
+    products | gradients | decode) ;;
     attention) echo "$(there attention)::test_attention_is_what_is_emulated" ;;
     *) there "$1" ;;
   esac

@@ -166,10 +166,6 @@ LogicalResult CpuBackwardAttr::verify(EmitError emitError, StringRef isa,
                                       DenseI64ArrayAttr pvTile,
                                       int64_t kvBlockSize, int64_t twoPassKeys,
                                       int64_t qSliceSize, CpuProduct product) {
-  // cpu_backward_c3
-  if (usesTiles(product))
-    return emitError() << "expected product to be f32 or bf16_pairs, but got "
-                       << stringifyCpuProduct(product);
   // cpu_backward_c1
   if (failed(CpuPrefillAttr::verify(emitError, isa, lanes, qBlockSize, qkTile,
                                     pvTile, kvBlockSize, twoPassKeys, product)))
@@ -178,6 +174,12 @@ LogicalResult CpuBackwardAttr::verify(EmitError emitError, StringRef isa,
     return emitError() << "expected q_slice_size to be a positive multiple of "
                           "q_block_size, but got "
                        << qSliceSize;
+  // cpu_backward_c3: products contract queries by whole tiles.
+  if (usesTiles(product) && qBlockSize % 32)
+    return emitError() << "expected q_block_size to be a multiple of 32 with "
+                          "product "
+                       << stringifyCpuProduct(product) << ", but got "
+                       << qBlockSize;
   return success();
 }
 

@@ -28,6 +28,8 @@ static constexpr CpuMicroKernel kMicroKernels[] = {
      {16, 4, 1},
      {64, 1, 1},
      128,
+     64,
+     128,
      64},
     {"bf16 pairs",
      "avx512bf16",

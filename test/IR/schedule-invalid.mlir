@@ -106,8 +106,13 @@ func.func private @cpu_backward_c2_no_slice() attributes {s = #diffattn.cpu_back
 
 // -----
 // cpu_backward_c3
-// expected-error @below {{expected product to be f32 or bf16_pairs, but got bf16_tiles}}
-func.func private @cpu_backward_c3_tiles() attributes {s = #diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [16, 3, 1], pv_tile = [48, 1, 1], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960, product = bf16_tiles>}
+// expected-error @below {{expected q_block_size to be a multiple of 32 with product bf16_tiles, but got 48}}
+func.func private @cpu_backward_c3_tile_queries() attributes {s = #diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [16, 3, 1], pv_tile = [48, 1, 1], kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960, product = bf16_tiles>}
+
+// -----
+// cpu_backward_c1
+// expected-error @below {{expected the pv_tile of product bf16_tiles to be [a multiple of 16 up to 96, 1, 1], but got [8, 1, 1]}}
+func.func private @cpu_backward_c1_product_tiles() attributes {s = #diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [8, 1, 1], kv_block_size = 128, two_pass_keys = 16384, q_slice_size = 1024, product = bf16_tiles>}
 
 // -----
 // cpu_backward_c1

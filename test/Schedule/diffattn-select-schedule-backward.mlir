@@ -5,8 +5,8 @@
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx2 linalg=true})" | FileCheck %s --check-prefix=LINALG
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx2})" --remark-format=emitRemark --remarks-filter=diffattn-schedule 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
-// The schedule of gradients does not depend on sizes. bf16 is multiplied in pairs where a CPU does that, d_out is bf16 too, and the scale is
-// positive; else all types are widened to f32.
+// The schedule of gradients does not depend on sizes. bf16 is multiplied in pairs or by tiles where a CPU does that, d_out is bf16 too, and the
+// scale is positive; else all types are widened to f32.
 
 !q = tensor<1x2x?x16xbf16>
 !f = tensor<1x2x?x16xf32>
@@ -25,12 +25,12 @@ func.func @by_a_kernel(%q: !q, %l: tensor<f32>, %d: !f) -> !f {
 }
 
 // REMARK: remark: [Passed] SelectSchedule {{.*}}"the gradient of attention is one kernel"
-// CHECK-LABEL: func.func @by_pairs(
+// CHECK-LABEL: func.func @of_bf16(
 // AVX512: kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
-// AMX: kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008>]
+// AMX: schedules = [#diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 128, two_pass_keys = 16384, q_slice_size = 1024, product = bf16_tiles>]
 // PAIRS: schedules = [#diffattn.cpu_backward<isa = "avx512bf16", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 192, two_pass_keys = 16384, q_slice_size = 1008, product = bf16_pairs>]
 // AVX2: kv_block_size = 96, two_pass_keys = 16384, q_slice_size = 960>]
-func.func @by_pairs(%q: !q, %l: tensor<f32>) -> !q {
+func.func @of_bf16(%q: !q, %l: tensor<f32>) -> !q {
   %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%q : !q) lambda(%l : tensor<f32>)
          outs(d_v(%q : !q)) {scale = 0.25 : f32} -> !q
   return %r : !q

@@ -9,8 +9,11 @@ import sys
 import numpy as np
 import pytest
 
+from diffattn import runtime
 from kernel_library import compile_library, runnable_isas
+from test_attention_backward import gradients
 from test_attention_random import Inputs, draw_signature, run
+from test_backward_kernel import Shaped, fill
 
 pytestmark = pytest.mark.skipif("amx" not in runnable_isas(), reason="not compared: this machine has no AMX, or its system does not let it be used")
 
@@ -54,6 +57,19 @@ def test_attention_is_what_is_emulated(build_dir, tmp_path):
             inputs.arrays["k1"][..., ::3] *= 2.0**-70
             native, emulated = [run(library, number, inputs) for library in libraries]
             np.testing.assert_array_equal(native, emulated, err_msg=f"s{number}: {sig} {lengths}")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_gradients_are_what_is_emulated(again):
+    results = []
+    for isa in ("amx", "amx-emulated"):
+        one = fill(Shaped(isa), isa, again)
+        arrays = one.draw(2)
+        for name in ("q1", "k2", "d_out"):  # and numbers whose products tiles flush
+            arrays[name][..., ::3] *= 2.0**-70
+        results.append(gradients(one, runtime.Executable(one.text("tensor", arrays), cache=False), arrays))
+    for name, native in results[0].items():
+        np.testing.assert_array_equal(native, results[1][name], err_msg=name)
 
 
 @pytest.mark.parametrize("refused", [False, True])

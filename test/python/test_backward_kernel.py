@@ -1,6 +1,8 @@
 """The kernel of gradients: random configurations under schedules of small blocks, which few queries and keys fill many of, and what must not
 change a bit: threads, other batches, and what hidden keys hold.
 """
+import functools
+
 import numpy as np
 import pytest
 
@@ -9,19 +11,27 @@ from kernel_library import TYPES, runnable_isas, signature
 from test_attention_backward import HEADED, Signature, gradients, judge
 
 SIGNATURES, OF_ONE_MAP = 24, 12
-# The ISAs whose vectors of f32 differ, and that which multiplies pairs of bf16.
-LANES = {"generic": 4, "avx2": 8, "avx512": 16, "avx512bf16": 16}
+# The ISAs whose vectors of f32 differ, and those that multiply bf16, by pairs or tiles.
+LANES = {"generic": 4, "avx2": 8, "avx512": 16, "avx512bf16": 16, "amx-emulated": 16, "amx": 16}
+PRODUCTS = {"avx512bf16": "bf16_pairs", "amx-emulated": "bf16_tiles", "amx": "bf16_tiles"}
 ISAS = [isa for isa in LANES if isa in runnable_isas()]
 
 
 def schedule(isa, rng):
     """A schedule for `isa` whose blocks of queries and keys are few vectors, with or without room for all maps."""
     pick = lambda *options: int(options[rng.integers(len(options))])
+    vectors, rows, width, keys = pick(1, 2), pick(2, 4), pick(1, 2), pick(16, 32)
+    product, tiles = PRODUCTS.get(isa, "f32"), f"[4, {vectors}, 2], pv_tile = [{rows}, {width}, 2]"
+    if product == "bf16_tiles":
+        tiles, keys = f"[16, {vectors}, 1], pv_tile = [{8 * rows}, 1, 1]", 32
+    return make_schedule(isa, product, 2, tiles, keys, pick(0, 20, 1000), pick(2, 4, 16))
+
+
+def make_schedule(isa, product, vectors, tiles, keys, two_pass_keys, slices):
+    """The schedule of `vectors` vectors of queries in a block, and `slices` in a slice. `tiles`: qk_tile, and behind it pv_tile."""
     lanes = LANES[isa]
-    vectors, rows = pick(1, 2), pick(2, 4)
-    product = ", product = bf16_pairs" * (isa == "avx512bf16")
-    return (f"#diffattn.cpu_backward<isa = \"{isa}\", lanes = {lanes}, q_block_size = {2 * lanes}, qk_tile = [4, {vectors}, 2], pv_tile = [{rows}, {pick(1, 2)}, 2], "
-            f"kv_block_size = {pick(16, 32)}, two_pass_keys = {pick(0, 20, 1000)}, q_slice_size = {pick(2, 4, 16) * lanes}{product}>")
+    return (f"#diffattn.cpu_backward<isa = \"{isa}\", lanes = {lanes}, q_block_size = {vectors * lanes}, qk_tile = {tiles}, kv_block_size = {keys}, "
+            f"two_pass_keys = {two_pass_keys}, q_slice_size = {slices * lanes}, product = {product}>")
 
 
 class Scheduled(Signature):
@@ -39,19 +49,24 @@ class Scheduled(Signature):
             self.wanted.append("d_v")
             self.types["d_v"] = "f32"
         self.schedule = schedule(isa, rng)
-        if isa == "avx512bf16" and number % 8:  # beside a d_out of f32 all is widened
+        if isa in PRODUCTS and number % 8:  # beside a d_out of f32 all is widened
             self.types["d_out"] = self.sig["type"]
 
     def options(self, rng, number, maps):
-        """With pairs of bf16, three of four are of what is multiplied so."""
+        """Where bf16 is multiplied, three of four are of it."""
         drawn = super().options(rng, number, maps)
-        if self.isa == "avx512bf16" and number % 4:
+        if self.isa in PRODUCTS and number % 4:
             drawn.update(type="bf16", bias="bf16" if drawn["bias"] == drawn["type"] else drawn["bias"])
         return drawn
 
     def text(self, form, arrays):
         before, _, behind = super().text(form, arrays).rpartition("{scale = ")
         return f"{before}{{schedules = [{self.schedule}], scale = {behind}"
+
+
+@functools.cache
+def compiled(text, threads=None):
+    return runtime.Executable(text, threads=threads, cache=False)
 
 
 @pytest.fixture(scope="module", params=ISAS)
@@ -63,12 +78,13 @@ def isa(request):
 def signatures(isa, full):
     rng = np.random.default_rng(31)
     drawn = [Scheduled(rng, number, isa, maps=2 if number < SIGNATURES else 1) for number in range(SIGNATURES + OF_ONE_MAP)]
-    return drawn if full else drawn[ISAS.index(isa) % 3 :: 3]
+    step = 4 if PRODUCTS.get(isa) == "bf16_tiles" else 3
+    return drawn if full else drawn[ISAS.index(isa) % 3 :: step]
 
 
 @pytest.fixture(scope="module")
 def executable(signatures):
-    return runtime.Executable("".join(one.text("tensor", one.draw(0)) for one in signatures), cache=False)
+    return compiled("".join(one.text("tensor", one.draw(0)) for one in signatures))
 
 
 def test_small_blocks(signatures, executable, full):
@@ -89,7 +105,7 @@ class Shaped(Scheduled):
         self.wanted = ["d_" + name for name in self.operands if name != "d_out"]
         self.operands += ["kv_len"] * lengths
         self.types.update(dict.fromkeys(self.operands + self.wanted, "f32"), kv_len="i64")
-        self.element = element or ("bf16" if isa == "avx512bf16" else "f32")
+        self.element = element or ("bf16" if isa in PRODUCTS else "f32")
         self.types.update(dict.fromkeys((name for name in HEADED if name in self.operands), self.element))
 
     def draw(self, batches, queries=70, keys=70, heads=6, shared=3):
@@ -104,10 +120,14 @@ class Shaped(Scheduled):
 
 
 def fill(one, isa, again):
-    """Gives a shape slices of 32 queries or less, and room for all maps or for those of 20 keys."""
-    lanes, product = LANES[isa], ", product = bf16_pairs" * (isa == "avx512bf16")
-    one.schedule = (f"#diffattn.cpu_backward<isa = \"{isa}\", lanes = {lanes}, q_block_size = {lanes}, qk_tile = [4, 1, 2], pv_tile = [4, 1, 2], "
-                    f"kv_block_size = 16, two_pass_keys = {20 if again else 1000}, q_slice_size = {lanes}{product}>")
+    """Gives a shape slices of 32 queries or less, and room for all maps or for those of 20 keys. What tiles do not multiply is widened."""
+    product, vectors, tiles, keys = PRODUCTS.get(isa, "f32"), 1, "[4, 1, 2], pv_tile = [4, 1, 2]", 16
+    if product == "bf16_tiles":
+        if one.element == "bf16":
+            vectors, tiles, keys = 2, "[16, 1, 1], pv_tile = [16, 1, 1]", 32
+        else:
+            product = "f32"
+    one.schedule = make_schedule(isa, product, vectors, tiles, keys, 20 if again else 1000, vectors)
     return one
 
 
@@ -122,7 +142,7 @@ def test_threads_and_other_batches_change_no_bit(shaped, again):
     """Slices are work items where there are few groups of heads for each thread, and else follow one another."""
     one, results = shaped[again], {}
     for threads in (1, 2, 4):
-        executable = runtime.Executable(one.text("tensor", one.draw(1)), threads=threads, cache=False)
+        executable = compiled(one.text("tensor", one.draw(1)), threads)
         for batches in (1, 2, 9):
             results[threads, batches] = gradients(one, executable, one.draw(batches))
     for (threads, batches), got in results.items():
@@ -138,7 +158,7 @@ def test_threads_and_other_batches_change_no_bit(shaped, again):
 def test_hidden_pairs_may_hold_anything(shaped, again, bad):
     """A key that is not finite changes no query before it, and a query or its d_out no key behind it."""
     one = shaped[again]
-    executable = runtime.Executable(one.text("tensor", one.draw(1)), cache=False)
+    executable = compiled(one.text("tensor", one.draw(1)))
     clean, at = gradients(one, executable, one.draw(1)), 37
     for name in ("k1", "k2", "v"):
         arrays = one.draw(1)
@@ -164,7 +184,7 @@ def test_hidden_pairs_may_hold_anything(shaped, again, bad):
 def test_rows_without_keys_give_nothing(isa, again, bad):
     """Whatever stands in the batch that has no keys, also its lambda or the logits of it."""
     one = fill(Shaped(isa, lengths=True, sigmoid=not again), isa, again)
-    executable = runtime.Executable(one.text("tensor", one.draw(1)), cache=False)
+    executable = compiled(one.text("tensor", one.draw(1)))
     clean, dirty = one.draw(2), one.draw(2)
     clean["kv_len"][1] = dirty["kv_len"][1] = 0
     for name in one.operands:
@@ -179,14 +199,14 @@ def test_rows_without_keys_give_nothing(isa, again, bad):
 
 def tolerance(isa):
     """Of a gradient, in parts of the largest: sums of f32, or of terms that are rounded to bf16."""
-    return 1e-2 if isa == "avx512bf16" else 5e-6
+    return 1e-2 if isa in PRODUCTS else 5e-6
 
 
 def test_properties_of_gradients(isa, shaped):
     """A constant that is added to all keys changes no map, so gradients of keys sum to 0; without lambda map 2 has none; and heads that share keys
     are heads with copies of them."""
     one = shaped[0]
-    executable = runtime.Executable(one.text("tensor", one.draw(2)), cache=False)
+    executable = compiled(one.text("tensor", one.draw(2)))
     arrays = one.draw(2)
     got = gradients(one, executable, arrays)
     for name in ("d_k1", "d_k2"):
@@ -207,9 +227,9 @@ def test_one_matrix_of_keys(isa):
     both, one = Shaped(isa), Shaped(isa, shared=True)
     arrays = both.draw(2)
     arrays["k2"] = arrays["k1"]
-    apart = gradients(both, runtime.Executable(both.text("tensor", arrays), cache=False), arrays)
+    apart = gradients(both, compiled(both.text("tensor", arrays)), arrays)
     given = {name: arrays[name] for name in one.operands + one.wanted}
-    got = gradients(one, runtime.Executable(one.text("tensor", given), cache=False), given)
+    got = gradients(one, compiled(one.text("tensor", given)), given)
     expected = {**apart, "d_k1": apart["d_k1"] + apart["d_k2"]}
     for name in one.wanted:
         np.testing.assert_allclose(got[name], expected[name], atol=tolerance(isa) * np.abs(expected[name]).max(), err_msg=name)
@@ -249,11 +269,11 @@ def fused_calls(arrays, eps, rounded):
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("element", ["bf16", "f16"])
 def test_errors_are_those_of_two_fused_calls(isa, element, again):
-    """At most 1.5 times of them, by norms, whether numbers are multiplied in pairs or widened."""
+    """At most 1.5 times of them, by norms, whether numbers are multiplied in pairs, by tiles or widened."""
     one = fill(Shaped(isa, element=element), isa, again)
     one.types.update({"d_" + name: element for name in ("q1", "k1", "q2", "k2", "v")})
     arrays = one.draw(4)
-    got = gradients(one, runtime.Executable(one.text("tensor", arrays), cache=False), arrays)
+    got = gradients(one, compiled(one.text("tensor", arrays)), arrays)
     exact = fused_calls(arrays, one.sig["eps"], lambda x: x)
     fused = fused_calls(arrays, one.sig["eps"], lambda x: x.astype(np.float32).astype(TYPES[element]).astype(np.float64))
     for name, expected in exact.items():

@@ -22,9 +22,16 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 std::vector<CaseKind> getBackwardKinds() {
   std::vector<CaseKind> kinds = getCaseKinds();
   llvm::erase_if(kinds, [](const CaseKind &kind) {
-    return kind.isBf16 && !getCpuTarget(kind.target)->hasBf16Dot();
+    const CpuTarget target = *getCpuTarget(kind.target);
+    return kind.isBf16 && !target.hasBf16Dot() && !target.hasTiles();
   });
   return kinds;
+}
+
+/// Queries of which those that a product contracts are a multiple, with zeros
+/// behind the last one.
+int64_t getPanelQueries(const CpuCase &c) {
+  return c.spec.getAtom().getPanelKeys();
 }
 
 class BackwardKernelsTest : public CpuPhaseTest {
@@ -40,6 +47,20 @@ protected:
 };
 INSTANTIATE_TEST_SUITE_P(, BackwardKernelsTest,
                          ::testing::ValuesIn(getBackwardKinds()),
+                         [](const auto &kind) { return kind.param.getName(); });
+
+/// Tiles have no products that look at single numbers.
+std::vector<CaseKind> getCarefulKinds() {
+  std::vector<CaseKind> kinds = getBackwardKinds();
+  llvm::erase_if(kinds, [](const CaseKind &kind) {
+    return kind.isBf16 && getCpuTarget(kind.target)->hasTiles();
+  });
+  return kinds;
+}
+
+class CarefulProductsTest : public BackwardKernelsTest {};
+INSTANTIATE_TEST_SUITE_P(, CarefulProductsTest,
+                         ::testing::ValuesIn(getCarefulKinds()),
                          [](const auto &kind) { return kind.param.getName(); });
 
 /// The array whose address is input `i` of a run.
@@ -83,18 +104,21 @@ struct Numbers {
   std::vector<uint16_t> bf16;
 };
 
-/// The first `count` rows of `stride` numbers in packs of rows, where the
-/// partner of a last one is 0.
+/// The first `count` rows of `stride` numbers in packs of rows, with zeros up
+/// to a multiple of those that a product contracts.
 Numbers packRows(const CpuCase &c, const std::vector<float> &rows,
                  int64_t stride, int64_t count) {
   if (c.spec.getAtom().pack == 1)
     return Numbers(c, rows);
   std::vector<float> pairs;
-  for (int64_t row = 0; row < count; row += 2)
+  const auto get = [&](int64_t row, int64_t column) {
+    return row < count ? rows[row * stride + column] : 0.0f;
+  };
+  const int64_t end = llvm::alignTo(count, getPanelQueries(c));
+  for (int64_t row = 0; row < end; row += 2)
     for (int64_t column = 0; column < stride; ++column) {
-      pairs.push_back(rows[row * stride + column]);
-      pairs.push_back(row + 1 < count ? rows[(row + 1) * stride + column]
-                                      : 0.0f);
+      pairs.push_back(get(row, column));
+      pairs.push_back(get(row + 1, column));
     }
   return Numbers(c, pairs);
 }
@@ -128,14 +152,19 @@ TEST_P(BackwardKernelsTest, KeyProductsKeepToTheirQueriesAndKeys) {
   for (int64_t columns : {3, 40}) {
     const int64_t stride = llvm::alignTo(columns, 16);
     Phase phase = makeKeyProduct(c, columns, stride, /*careful=*/false);
-    for (int64_t keys : {1, 6, 13})
+    for (int64_t keys : {1, 6, 13, 83})
       for (int64_t queries : {int64_t(1), lanes - 1, lanes}) {
-        std::vector<float> p = draw(keys * lanes), rows = draw(lanes * stride),
+        // Tiles read whole ones of keys, of which what is behind the last key
+        // may be anything.
+        const int64_t read = llvm::alignTo(keys, 16);
+        std::vector<float> p = draw(read * lanes), rows = draw(lanes * stride),
                            sums = draw((keys + 1) * stride), before = sums;
+        for (int64_t at = keys * lanes; at < read * lanes; ++at)
+          p[at] = kNaN;
         for (int64_t lane = queries; lane < lanes; ++lane) {
           rows[lane * stride] = kNaN;
-          // In pairs the partner of the last query is multiplied with 0.
-          if (lane < queries + queries % c.spec.getAtom().pack)
+          // In packs those behind the last query are multiplied with 0.
+          if (lane < llvm::alignTo(queries, getPanelQueries(c)))
             continue;
           for (int64_t key = 0; key < keys; ++key)
             p[key * lanes + lane] = kNaN;
@@ -156,7 +185,7 @@ TEST_P(BackwardKernelsTest, KeyProductsKeepToTheirQueriesAndKeys) {
   }
 }
 
-TEST_P(BackwardKernelsTest, CarefulKeyProductsLeaveOutZeros) {
+TEST_P(CarefulProductsTest, KeyProductsLeaveOutZeros) {
   CpuCase c(context, GetParam(), {1, 1, 9, 9, 4, 4});
   const int64_t lanes = c.spec.prefill.getQBlockSize(), keys = 7, stride = 32;
   std::vector<float> p = draw(keys * lanes), rows = draw(lanes * stride);

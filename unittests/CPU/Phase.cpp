@@ -75,7 +75,7 @@ static ScoringLayout layOutScoring(KernelBuilder &b, const AttentionSpec &spec,
                                    Value scratch, const ScoringSizes &sizes) {
   ScratchParts parts(b, scratch);
   LaneParts lanes = takeLaneParts(parts, spec, sizes.headDim);
-  KeyParts keys = takeKeyParts(parts, spec, lanes, sizes.headDim);
+  KeyParts keys = takeKeyParts(parts, spec, sizes.headDim);
   return {lanes, keys, takeScoreParts(parts, spec, sizes.keys)};
 }
 

@@ -106,10 +106,11 @@ def DiffAttn_CpuBackwardAttr : DiffAttn_Schedule<"CpuBackward", "cpu_backward",
     - `q_slice_size`: the least number of queries of a slice, a multiple of `q_block_size`. There are
       at most eight slices, whose gradients of keys and values are added in their order. Slices
       are work items of their own where there are few others, with the same results;
-    - `product`: `f32`, to which all types are widened, or `bf16_pairs`: operands of bf16 are
-      multiplied as they lie in memory, and the gradients of rows, the difference of both maps and
+    - `product`: `f32`, to which all types are widened, `bf16_pairs` or `bf16_tiles`: operands of bf16
+      are multiplied as they lie in memory, and the gradients of rows, the difference of both maps and
       the gradients of scores are rounded to bf16 before they are. What does not suit it, as in
-      `#diffattn.cpu_prefill`, or has a `d_out` of f32, is widened.
+      `#diffattn.cpu_prefill`, or has a `d_out` of f32, is widened. With tiles those of `pv_tile` are
+      tiles of 16 queries or keys, and the queries of a block fill tiles that are contracted.
 
     Example:
 

@@ -78,6 +78,8 @@ struct AttentionSpec {
   /// Whether the exponentials of all keys are kept of one map too, as long as
   /// scratch has room: gradients read them once more.
   bool keepsOneMap = false;
+  /// Whether exponentials stay f32 by tiles too: gradients are made from them.
+  bool keepsWideExponentials = false;
   /// Addresses and dynamic sizes in the context.
   int64_t slots = 0;
 
@@ -120,6 +122,8 @@ struct AttentionSpec {
   /// How products are made: as the schedule says, or from f32 where the
   /// operands do not suit that.
   const ProductAtom &getAtom() const;
+  /// Whether exponentials are kept as pairs of numbers of 16 bits.
+  bool pairsExponentials() const;
   /// Whether scores leave the product in units of log2(e), ready for powers of
   /// two.
   bool foldsLog2E() const { return !editsEveryScore(); }

@@ -563,6 +563,7 @@ LogicalResult mlir::diffattn::callBackwardKernel(KernelCaller &caller,
   spec.attention.epilogue = getEpilogueRules(op);
   spec.attention.keepsSoftcapSlopes = spec.attention.scores.softcap.has_value();
   spec.attention.keepsOneMap = true;
+  spec.attention.keepsWideExponentials = true;
   spec.attention.target = b.target;
   spec.attention.prefill = schedule.getPhases();
   if (failed(builder.build(getBackwardOperands(op), spec)))

@@ -70,6 +70,9 @@ BackwardLayout mlir::diffattn::layOutBackward(ScratchParts &parts,
       part = parts.take(b.index(kvPairs * rows + 2 * schedule.getPv().height));
     s.packedKeys = parts.take(b.mul(sizes.paddedHeadDim, kvPairs));
   }
+  if (spec.attention.getAtom().usesTiles)
+    s.tiledValues = parts.take(getTilePanelSize(
+        b, spec.attention, spec.attention.valueDim, sizes.valueDim));
   s.row = parts.take(b.max(sizes.paddedHeadDim, sizes.paddedValueDim));
   return s;
 }

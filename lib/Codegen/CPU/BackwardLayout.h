@@ -61,6 +61,8 @@ struct BackwardParts {
   /// In pairs, keys of one KV block and map, [key / 2][column] in rows of
   /// `paddedHeadDim`; else null.
   Value packedKeys;
+  /// By matrix tiles, a panel for values of one KV block; else null.
+  Value tiledValues;
   /// One row.
   Value row;
 };

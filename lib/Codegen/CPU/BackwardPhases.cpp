@@ -8,6 +8,7 @@
 
 #include "BackwardMicroKernels.h"
 #include "MicroKernels.h"
+#include "PairedNumbers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -42,6 +43,12 @@ void BackwardPhases::multiplyValues(const PrefillItem &item,
                                     const ValueHead &head,
                                     const KvBlock &kvBlock, Value position) {
   const SpecOperand &operand = attention.v;
+  if (scoring.atom.usesTiles)
+    return scoring.multiplyTileRows(
+        item,
+        {operand, head.base, head.columns, attention.valueDim, s.tiledValues},
+        kvBlock, s.laneGradients, getProducts(s, position),
+        /*maxima=*/Value());
   Value rows, stride = v.stride(operand, 2);
   if (scoring.atom.readsRows(b, operand))
     rows = b.at(head.base, operand.element, b.mul(kvBlock.first, stride));
@@ -123,13 +130,54 @@ Value BackwardPhases::findSuspects(const PrefillItem &item,
 std::pair<Value, Value>
 BackwardPhases::getContractedKeys(const PrefillItem &item,
                                   const BackwardLayout &s, int map, Value base,
-                                  const KvBlock &kvBlock) {
+                                  const KvBlock &kvBlock, bool finite) {
   if (scoring.atom.pack == 1)
     return scoring.getKeyRows(item, s, map, base, kvBlock);
-  scoring.atom.packValues(v, attention.keysOf(map), base, kvBlock.first,
-                          kvBlock.n, sizes.headDim, s.packedKeys,
-                          sizes.paddedHeadDim);
+  static_cast<const PairedNumbers &>(scoring.atom)
+      .packValues(v, attention.keysOf(map), base, kvBlock.first, kvBlock.n,
+                  sizes.headDim, s.packedKeys, sizes.paddedHeadDim, finite);
   return {s.packedKeys, sizes.paddedHeadDim};
+}
+
+void BackwardPhases::addLeftOut(const LeftOut &rows, bool areKeys,
+                                const Columns &columns, Value coefficients,
+                                Value others, Value out, Value stride) {
+  Type number = scoring.atom.getNumber(b);
+  b.loop(rows.count, [&](Value row) {
+    b.ifThen(rows.hasNonFinite(row), [&] {
+      b.loop(others, [&](Value other) {
+        Value key = areKeys ? row : other, lane = areKeys ? other : row;
+        Value weight =
+            b.loadWideScalar(coefficients, number,
+                             b.add(b.mul(key, schedule.getQBlockSize()), lane));
+        Value counts = arith::CmpFOp::create(
+            b, arith::CmpFPredicate::UNE, weight, emitConstant(b, b.f32, 0.0f));
+        b.ifThen(counts, [&] {
+          addNonFinite(
+              b, columns, b.splat(weight),
+              b.at(out, b.f32, b.mul(other, stride)),
+              [&](const ColumnVector &c) { return rows.load(row, c); });
+        });
+      });
+    });
+  });
+}
+
+void BackwardPhases::addLeftOut(const OperandRows &rows, bool areKeys,
+                                Value coefficients, Value others, Value out) {
+  const Columns columns = cutHead();
+  auto hasNonFinite = [&](Value row) {
+    return emitHasNonFinite(
+        v, {rows.operand, rows.base, b.add(rows.first, row), b.index(1)},
+        columns);
+  };
+  auto load = [&](Value row, const ColumnVector &c) {
+    Value at = b.mul(b.add(rows.first, row), v.stride(rows.operand, 2));
+    return loadColumns(v, rows.operand,
+                       b.at(rows.base, rows.operand.element, at), c);
+  };
+  addLeftOut({rows.n, hasNonFinite, load}, areKeys, columns, coefficients,
+             others, out, sizes.paddedHeadDim);
 }
 
 void BackwardPhases::addProducts(const PrefillItem &item,
@@ -138,6 +186,11 @@ void BackwardPhases::addProducts(const PrefillItem &item,
                                  const BlockSums &sums, bool careful) {
   const ProductAtom &atom = scoring.atom;
   const bool packed = atom.pack > 1;
+  const bool leavesOut = careful && atom.usesTiles;
+  careful &= !atom.usesTiles;
+  auto toKeys = [&](Value sums, Value stride) {
+    return b.at(sums, b.f32, b.mul(kvBlock.first, stride));
+  };
   auto addToKeys = [&](Value p, Value rows, Value stride, Value columns,
                        const SpecSize &known, Value out) {
     if (!out)
@@ -145,7 +198,7 @@ void BackwardPhases::addProducts(const PrefillItem &item,
     emitKeyProduct(b, module, schedule, atom,
                    {p,
                     {rows, stride, columns, known, /*padded=*/true},
-                    b.at(out, b.f32, b.mul(kvBlock.first, stride)),
+                    toKeys(out, stride),
                     stride,
                     item.rows,
                     kvBlock.n},
@@ -154,30 +207,67 @@ void BackwardPhases::addProducts(const PrefillItem &item,
   addToKeys(packed ? s.roundedRows[0] : getProducts(s, position),
             s.packedGradients, sizes.paddedValueDim, sizes.valueDim,
             attention.valueDim, sums.values);
+  if (leavesOut && sums.values) {
+    Value stride = sizes.paddedValueDim;
+    auto rowOf = [&](Value row) {
+      return b.at(s.rowGradients, b.f32, b.mul(row, stride));
+    };
+    auto isSuspect = [&](Value row) {
+      return hasNonFinite(rowOf(row), b.index(1), stride);
+    };
+    auto load = [&](Value row, const ColumnVector &c) {
+      return b.load(b.vector, rowOf(row), c.first);
+    };
+    addLeftOut({item.rows, isSuspect, load}, /*areKeys=*/false, cutValues(),
+               s.roundedRows[0], kvBlock.n, toKeys(sums.values, stride),
+               stride);
+  }
   for (int map : attention.maps()) {
     Value gradients = scoring.getMapScores(s, map, position).weights;
     addToKeys(packed ? s.roundedRows[1 + map] : gradients, s.queryRows[map],
               sizes.paddedHeadDim, sizes.headDim, attention.headDim,
               sums.keys[map]);
+    if (leavesOut && sums.keys[map]) {
+      const SpecOperand &operand = attention.queriesOf(map);
+      Value base = v.head(operand, item.batch,
+                          map ? item.heads.noise : item.heads.signal);
+      addLeftOut({operand, base, item.firstRow, item.rows}, /*areKeys=*/false,
+                 s.roundedRows[1 + map], kvBlock.n,
+                 toKeys(sums.keys[map], sizes.paddedHeadDim));
+    }
     if (!spec.dQ[map].present())
       continue;
-    auto [keys, stride] =
-        getContractedKeys(item, s, map, heads.base[map], kvBlock);
+    auto [keys, stride] = getContractedKeys(item, s, map, heads.base[map],
+                                            kvBlock, /*finite=*/leavesOut);
+    if (packed)
+      gradients = s.roundedPairs[map];
+    if (atom.usesTiles) {
+      // Of the output it has no more to hold.
+      emitTileWeights(scoring, item, gradients, kvBlock.n, s.probabilities);
+      gradients = s.probabilities;
+    }
     emitQueryProduct(
         b, module, schedule, atom,
-        {packed ? s.roundedPairs[map] : gradients,
+        {gradients,
          {keys, stride, sizes.headDim, attention.headDim, /*padded=*/packed},
          s.queryGradients[map],
          sizes.paddedHeadDim,
          item.rows,
          kvBlock.n},
         scoring.getRowRange(item, kvBlock), careful);
+    if (leavesOut)
+      addLeftOut(
+          {attention.keysOf(map), heads.base[map], kvBlock.first, kvBlock.n},
+          /*areKeys=*/true, s.roundedRows[1 + map], item.rows,
+          s.queryGradients[map]);
   }
 }
 
 /// The gradient of a hidden score is 0, but 0 times Inf or NaN is not: where
 /// some scores are hidden, and keys, queries or dX are not finite, products of
-/// 0 are left out.
+/// 0 are left out. Matrix tiles, which cannot, have 0 in the place of what is
+/// not finite, of queries and dX in every KV block; what it gives is added
+/// then.
 void BackwardPhases::addGradients(const PrefillItem &item,
                                   const BackwardLayout &s,
                                   const KeyHeads &heads, const KvBlock &kvBlock,
@@ -232,7 +322,8 @@ void BackwardPhases::addGradients(const PrefillItem &item,
   Value n = kvBlock.n, none = b.index(0);
   if (!attention.addsBias()) {
     n = b.select(kvBlock.partial, n, none);
-    suspect = b.both(suspect, kvBlock.partial);
+    if (!scoring.atom.usesTiles)
+      suspect = b.both(suspect, kvBlock.partial);
   }
   for (int map : attention.maps())
     suspect = arith::OrIOp::create(

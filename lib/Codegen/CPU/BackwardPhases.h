@@ -45,7 +45,8 @@ public:
                   const BlockSums &sums);
   /// Makes D1 and D2 from dX and the products of both maps with V.
   void sumOutputs(const PrefillItem &item, const BackwardLayout &s);
-  /// Packs queries, as the product that contracts rows reads them.
+  /// Packs queries, as the product that contracts rows reads them. By matrix
+  /// tiles, also clears the lanes that it reads behind the last vector.
   void packQueryRows(const PrefillItem &item, const BackwardLayout &s);
   void addLambda(const PrefillItem &item, const BackwardLayout &s,
                  const BlockSums &sums);
@@ -100,8 +101,23 @@ private:
   void addProducts(const PrefillItem &item, const BackwardLayout &s,
                    const KeyHeads &heads, const KvBlock &kvBlock,
                    Value position, const BlockSums &sums, bool careful);
+  /// Rows that products by matrix tiles contracted without the numbers that are
+  /// not finite.
+  struct LeftOut {
+    Value count;
+    function_ref<Value(Value row)> hasNonFinite;
+    function_ref<Value(Value row, const ColumnVector &)> load;
+  };
+  /// Adds these numbers times `coefficients`, [key][lane], to the rows of
+  /// `out`: one for each of `others`, which are queries where the rows
+  /// `areKeys`, and else keys.
+  void addLeftOut(const LeftOut &rows, bool areKeys, const Columns &columns,
+                  Value coefficients, Value others, Value out, Value stride);
+  void addLeftOut(const OperandRows &rows, bool areKeys, Value coefficients,
+                  Value others, Value out);
   /// Stores `load` of rows and columns in packs of rows, [row / pack][column],
-  /// a last row without a partner paired with 0.
+  /// a last row without a partner paired with 0. By matrix tiles, with zeros up
+  /// to whole tiles, and where keys may be hidden without what is not finite.
   void packRows(const PrefillItem &item, const Columns &columns, Value to,
                 Value stride,
                 function_ref<Value(Value row, const ColumnVector &)> load);
@@ -111,7 +127,8 @@ private:
   /// stride of rows.
   std::pair<Value, Value> getContractedKeys(const PrefillItem &item,
                                             const BackwardLayout &s, int map,
-                                            Value base, const KvBlock &kvBlock);
+                                            Value base, const KvBlock &kvBlock,
+                                            bool finite);
   void finishRow(const PrefillItem &item, const BackwardLayout &s, Value row,
                  Value x, const BlockSums &sums);
   /// Whether a number of the first `rows` rows of a panel is Inf or NaN.

@@ -276,12 +276,17 @@ void BackwardPhases::packRows(
     const PrefillItem &item, const Columns &columns, Value to, Value stride,
     function_ref<Value(Value, const ColumnVector &)> load) {
   const ProductAtom &atom = scoring.atom;
+  const bool leavesOut = atom.usesTiles && mayHide();
   auto store = [&](Value pack, int64_t count) {
     Value panel = b.at(to, b.f32, b.mul(pack, stride));
     forColumns(b, columns, [&](const ColumnVector &c) {
       SmallVector<Value> parts;
-      for (int64_t i = 0; i < count; ++i)
-        parts.push_back(load(b.add(b.mul(pack, atom.pack), i), c));
+      for (int64_t i = 0; i < count; ++i) {
+        Value part = load(b.add(b.mul(pack, atom.pack), i), c);
+        if (leavesOut)
+          part = b.select(emitIsFinite(b, part), part, b.zero());
+        parts.push_back(part);
+      }
       parts.resize(atom.pack, b.zero());
       b.store(atom.makePack(b, parts), panel, atom.getPacked(b), c.first);
     });
@@ -291,10 +296,29 @@ void BackwardPhases::packRows(
   if (atom.pack > 1)
     b.loop(whole, b.ceilDiv(item.rows, atom.pack), 1,
            [&](Value pack) { store(pack, 1); });
+  if (!atom.usesTiles)
+    return;
+  Value packs = b.ceilDiv(item.rows, atom.pack),
+        end = b.div(b.roundUp(item.rows, atom.getPanelKeys()), atom.pack);
+  b.loop(b.mul(packs, stride), b.mul(end, stride), b.lanes,
+         [&](Value i) { b.store(b.zero(), to, i); });
 }
 
 void BackwardPhases::packQueryRows(const PrefillItem &item,
                                    const BackwardLayout &s) {
+  if (scoring.atom.usesTiles) {
+    // A tile of half as many vectors ends within one of lanes.
+    Value lane = b.mul(item.vectors, b.lanes),
+          count = b.mul(b.rem(item.vectors, b.index(2)), b.lanes);
+    Type number = scoring.atom.getNumber(b);
+    Value zeros = scoring.atom.roundNumbers(b, b.zero());
+    for (Value rows : s.roundedRows)
+      b.loop(b.index(schedule.getKvBlockSize()), [&](Value key) {
+        Value row = b.add(b.mul(key, schedule.getQBlockSize()), lane);
+        b.loop(b.index(0), count, b.lanes,
+               [&](Value i) { b.store(zeros, rows, number, b.add(row, i)); });
+      });
+  }
   Value scale = b.splat(attention.scores.scale);
   const std::pair<const SpecOperand &, Value> queries[] = {
       {attention.q1, item.heads.signal}, {attention.q2, item.heads.noise}};

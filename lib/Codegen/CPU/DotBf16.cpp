@@ -25,10 +25,6 @@ public:
     VectorType half = VectorType::get({b.lanes}, b.bf16);
     return arith::TruncFOp::create(b, half, part);
   }
-  Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
-    Value first = roundNumbers(b, parts[0]), second = roundNumbers(b, parts[1]);
-    return interleave(b, first, second);
-  }
   Value multiplyAdd(KernelBuilder &b, Value x, Value y,
                     Value sum) const override {
     auto pairs = [&](Value value) -> Value {

@@ -50,6 +50,10 @@ public:
   SmallVector<Value> loadColumns(KernelBuilder &b, Value row, Type element,
                                  Value stride, Value column, int64_t vectors,
                                  Value mask) const override;
+  Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
+    Value first = roundNumbers(b, parts[0]), second = roundNumbers(b, parts[1]);
+    return interleave(b, first, second);
+  }
   Value multiplyAddCarefully(KernelBuilder &b, Value x, Value y,
                              Value sum) const override;
 

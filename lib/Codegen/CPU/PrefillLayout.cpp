@@ -28,8 +28,16 @@ KeyPaths mlir::diffattn::getKeyPaths(const AttentionSpec &spec) {
   return {shared, !shared};
 }
 
-bool mlir::diffattn::readsKeyTiles(const AttentionSpec &spec) {
-  return spec.headDim.isStatic() && spec.headDim.value % kTileDepth == 0;
+bool mlir::diffattn::readsTiles(const SpecSize &columns) {
+  return columns.isStatic() && columns.value % kTileDepth == 0;
+}
+
+Value mlir::diffattn::getTilePanelSize(KernelBuilder &b,
+                                       const AttentionSpec &spec,
+                                       const SpecSize &known, Value columns) {
+  // Numbers of 16 bits: two in the place of one f32.
+  int64_t rows = readsTiles(known) ? kTileRows : spec.prefill.getKvBlockSize();
+  return b.mul(b.roundUp(columns, kTileDepth), rows / 2);
 }
 
 /// Scores beyond the last one that a product tile may read.
@@ -46,9 +54,8 @@ LaneParts mlir::diffattn::takeLaneParts(ScratchParts &parts,
   auto takeRow = [&] { return parts.take(b.index(rows)); };
   LaneParts s;
   Value packs = b.ceilDiv(headDim, atom.pack);
-  s.tileDepth = b.roundUp(headDim, kTileDepth);
   if (atom.usesTiles)
-    packs = b.div(s.tileDepth, atom.pack);
+    packs = b.div(b.roundUp(headDim, kTileDepth), atom.pack);
   for (int map : spec.maps())
     s.queries[map] = parts.take(b.mul(packs, rows));
   for (int map : spec.maps()) {
@@ -66,7 +73,7 @@ LaneParts mlir::diffattn::takeLaneParts(ScratchParts &parts,
 
 KeyParts mlir::diffattn::takeKeyParts(ScratchParts &parts,
                                       const AttentionSpec &spec,
-                                      const LaneParts &lanes, Value headDim) {
+                                      Value headDim) {
   KernelBuilder &b = parts.b;
   const int64_t rows = spec.prefill.getQBlockSize(),
                 kvBlockSize = spec.prefill.getKvBlockSize();
@@ -74,13 +81,11 @@ KeyParts mlir::diffattn::takeKeyParts(ScratchParts &parts,
   KeyParts s;
   if (spec.bias().present())
     s.bias = parts.take(b.index(kvBlockSize * rows));
-  if (atom.usesTiles) {
-    // Numbers of 16 bits: two in the place of one f32.
-    int64_t keyRows = readsKeyTiles(spec) ? kTileRows : kvBlockSize;
-    s.keyPanel = parts.take(b.mul(lanes.tileDepth, keyRows / 2));
-  } else if (!llvm::all_of(spec.maps(), [&](int map) {
-               return atom.readsRows(b, spec.keysOf(map));
-             }))
+  if (atom.usesTiles)
+    s.keyPanel = parts.take(getTilePanelSize(b, spec, spec.headDim, headDim));
+  else if (!llvm::all_of(spec.maps(), [&](int map) {
+             return atom.readsRows(b, spec.keysOf(map));
+           }))
     s.keyPanel = parts.take(b.mul(headDim, kvBlockSize));
   // Rows in pages keep the operands' type, which may take less than f32 does.
   if (spec.isPaged())
@@ -104,8 +109,8 @@ static Value getPlaneKeys(KernelBuilder &b, const AttentionSpec &spec,
 Value mlir::diffattn::getPlaneSize(KernelBuilder &b, const AttentionSpec &spec,
                                    Value keys) {
   Value planeKeys = getPlaneKeys(b, spec, keys);
-  // By tiles, exponentials are two in the place of an f32.
-  if (spec.getAtom().usesTiles)
+  // Exponentials in pairs are two in the place of an f32.
+  if (spec.pairsExponentials())
     planeKeys = b.ceilDiv(planeKeys, 2);
   return b.add(b.mul(planeKeys, spec.prefill.getQBlockSize()),
                getOverrun(spec));
@@ -127,7 +132,7 @@ ScoreParts mlir::diffattn::takeScoreParts(ScratchParts &parts,
   if (spec.scores.hasTileMasks() || spec.bias().present())
     s.relations = parts.take(kvBlocks);
   // Scores come in whole tiles.
-  if (spec.getAtom().usesTiles)
+  if (spec.pairsExponentials())
     s.rawScores = parts.take(b.index(kvBlockSize * rows));
   Value plane = getPlaneSize(b, spec, keys);
   for (int map : spec.maps()) {
@@ -179,7 +184,7 @@ PrefillLayout mlir::diffattn::layOutPrefill(ScratchParts &parts,
                                             Value valueDim) {
   LaneParts lanes = takeLaneParts(parts, spec, sizes.headDim);
   OutputParts output = takeOutputParts(parts, spec, valueDim);
-  KeyParts keys = takeKeyParts(parts, spec, lanes, sizes.headDim);
+  KeyParts keys = takeKeyParts(parts, spec, sizes.headDim);
   ValueParts values = takeValueParts(parts, spec, output, valueDim);
   ScoreParts scores = takeScoreParts(parts, spec, sizes.keys);
   return {{lanes, keys, scores}, {output, values}};

@@ -42,14 +42,18 @@ struct KeyPaths {
 
 KeyPaths getKeyPaths(const AttentionSpec &spec);
 
-/// Whether matrix tiles read keys where they lie, but for the last ones.
-bool readsKeyTiles(const AttentionSpec &spec);
+/// Whether matrix tiles read rows of so many columns where they lie, but for
+/// the last ones.
+bool readsTiles(const SpecSize &columns);
+/// f32 of a panel for what they do not read of the rows of a KV block.
+Value getTilePanelSize(KernelBuilder &b, const AttentionSpec &spec,
+                       const SpecSize &known, Value columns);
 
 /// Parts with something for each lane of the block of queries. Those of map 2
 /// are null where there is one map, here and below.
 struct LaneParts {
-  /// Queries as the product reads them, by tiles `tileDepth` columns of each.
-  Value queries[2], tileDepth;
+  /// Queries as the product reads them, by tiles whole ones of columns.
+  Value queries[2];
   /// Running maxima and sums; what the sums so far were last multiplied with.
   Value maxima[2], sums[2], factors[2];
   /// The maxima with those of the KV block that is scored.
@@ -74,7 +78,7 @@ struct KeyParts {
 };
 
 KeyParts takeKeyParts(ScratchParts &parts, const AttentionSpec &spec,
-                      const LaneParts &lanes, Value headDim);
+                      Value headDim);
 
 /// Parts for the scores of all KV blocks.
 struct ScoreParts {

@@ -34,12 +34,13 @@ Value PrefillScoring::getPosition(const PrefillItem &item,
 MapScores PrefillScoring::getMapScores(const ScoringLayout &s, int map,
                                        Value position) {
   // A KV block begins with a pair: with a multiple of a tile's keys.
-  if (atom.usesTiles)
+  const bool inPairs = spec.pairsExponentials();
+  if (inPairs)
     position = b.div(position, 2);
   Value offset = b.mul(position, schedule.getQBlockSize());
   Value weights = b.at(s.scores[map], b.f32, offset);
   Value slopes = s.slopes[map] ? b.at(s.slopes[map], b.f32, offset) : Value();
-  return {map, atom.usesTiles ? s.rawScores : weights, weights, slopes};
+  return {map, inPairs ? s.rawScores : weights, weights, slopes};
 }
 
 Value PrefillScoring::makeScores(const PrefillItem &item,
@@ -132,7 +133,11 @@ void PrefillScoring::scoreKeys(const PrefillItem &item, const ScoringLayout &s,
                                const KvBlock &kvBlock, Value base,
                                const MapScores &place) {
   if (atom.usesTiles)
-    return scoreTiles(item, s, kvBlock, base, place);
+    return multiplyTileRows(item,
+                            {spec.keysOf(place.map), base, item.sizes.headDim,
+                             spec.headDim, s.keyPanel},
+                            kvBlock, s.queries[place.map], place.scores,
+                            s.newMaxima);
   auto [rows, stride] = getKeyRows(item, s, place.map, base, kvBlock);
   forVectors(
       item, [&, rows = rows, stride = stride](Value lane, int64_t width) {
@@ -293,7 +298,7 @@ void PrefillScoring::callExponentials(const PrefillItem &item,
                                  b.at(s.sums[place.map], b.f32, lane),
                                  emitConstant(b, b.f32, factor.value_or(1.0f))};
     LLVM::LLVMFuncOp kernel;
-    if (atom.usesTiles) {
+    if (spec.pairsExponentials()) {
       kernel = getTileExponentialKernel(b, module, schedule, width, masked,
                                         factor.has_value(), atom);
       arguments.push_back(b.at(place.weights, b.i32, lane));

@@ -30,11 +30,21 @@ struct KeyPartition {
 };
 
 /// Scores of one map and KV block, [key][lane], and where their exponentials
-/// go: to the same place but by tiles. `slopes`: those of the softcap, where
+/// go: to the same place but in pairs. `slopes`: those of the softcap, where
 /// they are kept.
 struct MapScores {
   int map;
   Value scores, weights, slopes;
+};
+
+/// Rows of keys or values that matrix tiles multiply with columns of queries:
+/// the operand and row 0 of its head, how many columns there are, `known` where
+/// that is static, and a panel of `getTilePanelSize`.
+struct TileRows {
+  const SpecOperand &operand;
+  Value base, columns;
+  SpecSize known;
+  Value panel;
 };
 
 /// Emits phases of scoring. Each reads the item and its scratch, which stay as
@@ -90,6 +100,12 @@ public:
   /// the head of keys.
   void scoreKeys(const PrefillItem &item, const ScoringLayout &s,
                  const KvBlock &kvBlock, Value base, const MapScores &place);
+  /// The same by matrix tiles (PrefillTileScores.cpp): out[key][lane] of `rows`
+  /// of a KV block and `queries`, pairs [column / 2][lane], and their maximum
+  /// with `maxima` unless it is null.
+  void multiplyTileRows(const PrefillItem &item, const TileRows &rows,
+                        const KvBlock &kvBlock, Value queries, Value out,
+                        Value maxima);
   /// Applies softcap, bias and masks to raw scores, and takes the maximum of
   /// what is left.
   void editScores(const PrefillItem &item, const ScoringLayout &s,
@@ -172,11 +188,7 @@ private:
   void callExponentials(const PrefillItem &item, const ScoringLayout &s,
                         Value n, const MapScores &place, bool masked);
 
-  // Scores by matrix tiles: PrefillTileScores.cpp.
-  void packKeyTiles(const PrefillItem &item, const ScoringLayout &s, int map,
-                    Value base, Value first, Value count);
-  void scoreTiles(const PrefillItem &item, const ScoringLayout &s,
-                  const KvBlock &kvBlock, Value base, const MapScores &place);
+  void packTiles(const TileRows &rows, Value first, Value count);
 
   KernelMasks &masks;
 };

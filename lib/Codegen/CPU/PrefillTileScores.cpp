@@ -11,45 +11,45 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// `count` keys from `first` on, as rows of whole tiles with zeros behind the
-/// last column and the last key.
-void PrefillScoring::packKeyTiles(const PrefillItem &item,
-                                  const ScoringLayout &s, int map, Value base,
-                                  Value first, Value count) {
-  Value stride = v.stride(spec.keysOf(map), 2), columns = item.sizes.headDim;
-  auto rowOf = [&](Value key) {
-    return b.at(base, atom.getNumber(b), b.mul(b.add(first, key), stride));
+/// `count` rows from `first` on, as rows of whole tiles with zeros behind the
+/// last column and the last row.
+void PrefillScoring::packTiles(const TileRows &rows, Value first, Value count) {
+  Value stride = v.stride(rows.operand, 2);
+  auto rowOf = [&](Value row) {
+    return b.at(rows.base, atom.getNumber(b), b.mul(b.add(first, row), stride));
   };
-  packTileRows(b, {rowOf, columns, /*columnStride=*/Value()}, count,
-               b.roundUp(columns, kTileDepth), s.keyPanel);
+  packTileRows(b, {rowOf, rows.columns, /*columnStride=*/Value()}, count,
+               b.roundUp(rows.columns, kTileDepth), rows.panel);
 }
 
-void PrefillScoring::scoreTiles(const PrefillItem &item, const ScoringLayout &s,
-                                const KvBlock &kvBlock, Value base,
-                                const MapScores &place) {
-  const int map = place.map;
-  Value depth = b.roundUp(item.sizes.headDim, kTileDepth);
+void PrefillScoring::multiplyTileRows(const PrefillItem &item,
+                                      const TileRows &rows,
+                                      const KvBlock &kvBlock, Value queries,
+                                      Value out, Value maxima) {
+  Value depth = b.roundUp(rows.columns, kTileDepth);
   Value whole = b.mul(b.div(kvBlock.n, kTileRows), kTileRows);
-  Value rows, stride, tail;
-  if (readsKeyTiles(spec)) {
-    stride = v.stride(spec.keysOf(map), 2);
-    rows = b.at(base, atom.getNumber(b), b.mul(kvBlock.first, stride));
-    tail = s.keyPanel;
+  Value first, stride, tail;
+  if (readsTiles(rows.known)) {
+    stride = v.stride(rows.operand, 2);
+    first = b.at(rows.base, atom.getNumber(b), b.mul(kvBlock.first, stride));
+    tail = rows.panel;
     b.ifThen(b.less(whole, kvBlock.n), [&] {
-      packKeyTiles(item, s, map, base, b.add(kvBlock.first, whole),
-                   b.sub(kvBlock.n, whole));
+      packTiles(rows, b.add(kvBlock.first, whole), b.sub(kvBlock.n, whole));
     });
   } else {
-    packKeyTiles(item, s, map, base, kvBlock.first, kvBlock.n);
-    rows = s.keyPanel;
+    packTiles(rows, kvBlock.first, kvBlock.n);
+    first = rows.panel;
     stride = depth;
-    tail = b.at(s.keyPanel, atom.getNumber(b), b.mul(whole, depth));
+    tail = b.at(rows.panel, atom.getNumber(b), b.mul(whole, depth));
   }
   forVectors(item, [&](Value lane, int64_t width) {
+    auto kernel =
+        getTileScoresKernel(b, module, schedule, width, atom,
+                            /*keepsMaximum=*/static_cast<bool>(maxima));
+    Value scores = b.at(out, b.f32, lane);
     LLVM::CallOp::create(
-        b, getTileScoresKernel(b, module, schedule, width, atom),
-        ValueRange{rows, stride, b.at(s.queries[map], b.i32, lane), depth,
-                   kvBlock.n, tail, b.at(place.scores, b.f32, lane),
-                   b.at(s.newMaxima, b.f32, lane)});
+        b, kernel,
+        ValueRange{first, stride, b.at(queries, b.i32, lane), depth, kvBlock.n,
+                   tail, scores, maxima ? b.at(maxima, b.f32, lane) : scores});
   });
 }

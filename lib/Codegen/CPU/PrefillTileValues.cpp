@@ -17,61 +17,40 @@ using namespace mlir::diffattn;
 void PrefillValues::combineTiles(const PrefillItem &item,
                                  const PrefillLayout &s,
                                  const Combination &maps, Value n) {
-  auto kernel = maps.e2 ? getTileCombineKernel(b, module, schedule, atom)
-                        : getTileWeightsKernel(b, module, schedule, atom);
+  if (spec.keepsWideExponentials) {
+    // Pairs lie behind the tiles that are made from them.
+    const int64_t plane = schedule.getKvBlockSize() * schedule.getQBlockSize();
+    Value pairs = b.at(s.probabilities, b.i32, b.index(plane / 2));
+    combineRegisters(item, maps, n, pairs);
+    emitTileWeights(scoring, item, pairs, n, s.probabilities);
+    return;
+  }
+  if (!maps.e2)
+    return emitTileWeights(scoring, item, maps.e1, n, s.probabilities);
+  auto kernel = getTileCombineKernel(b, module, schedule, atom);
   scoring.forEachVector(item, [&](Value lane) {
     Value plane = b.mul(lane, schedule.getKvBlockSize());
-    SmallVector<Value> arguments = {b.at(maps.e1, b.i32, lane)};
-    if (maps.e2)
-      arguments.append({b.at(maps.e2, b.i32, lane),
-                        b.at(maps.factor1, b.f32, lane),
-                        b.at(maps.factor2, b.f32, lane)});
-    arguments.append({n, b.at(s.probabilities, atom.getNumber(b), plane)});
-    LLVM::CallOp::create(b, kernel, arguments);
+    LLVM::CallOp::create(
+        b, kernel,
+        ValueRange{b.at(maps.e1, b.i32, lane), b.at(maps.e2, b.i32, lane),
+                   b.at(maps.factor1, b.f32, lane),
+                   b.at(maps.factor2, b.f32, lane), n,
+                   b.at(s.probabilities, atom.getNumber(b), plane)});
   });
 }
 
-void PrefillValues::callTileProducts(const PrefillItem &item,
-                                     const PrefillLayout &s,
-                                     const ValueBlock &block,
-                                     const ValueProduct &product,
-                                     Value values) {
-  RowRange range = scoring.getRowRange(item, block.keys);
-  auto call = [&](int64_t tiles, Value begin, Value end) {
+void mlir::diffattn::emitTileWeights(PrefillScoring &scoring,
+                                     const PrefillItem &item, Value pairs,
+                                     Value n, Value tiles) {
+  KernelBuilder &b = scoring.b;
+  auto kernel =
+      getTileWeightsKernel(b, scoring.module, scoring.schedule, scoring.atom);
+  scoring.forEachVector(item, [&](Value lane) {
+    Value plane = b.mul(lane, scoring.schedule.getKvBlockSize());
     LLVM::CallOp::create(
-        b, getTileProductKernel(b, module, schedule, tiles, atom),
-        ValueRange{product.p, values, s.valuePanelStride, product.out,
-                   s.valuePanelStride, begin, end, s.valuePanelStride,
-                   block.keys.n, range.low, range.lowSlope, range.high,
-                   range.highSlope});
-  };
-  const int64_t tiles = schedule.getPv().height / kTileRows;
-  Value end = b.mul(item.vectors, kTileRows);
-  Value whole = b.mul(b.div(item.vectors, tiles), schedule.getPv().height);
-  call(tiles, b.index(0), whole);
-  if (tiles > 1)
-    call(1, whole, end);
-}
-
-void PrefillValues::multiplyTiles(const PrefillItem &item,
-                                  const PrefillLayout &s,
-                                  const ValueBlock &block,
-                                  const ValueProduct &product) {
-  Value values = getValueRows(item, s, block).first;
-  callTileProducts(item, s, block, product, values);
-}
-
-/// Adds `weight` times the values at `from` that are not finite to the row at
-/// `to`.
-void PrefillValues::addNonFinite(const Columns &columns, Value weight,
-                                 Value from, Value to) {
-  forColumns(b, columns, [&](const ColumnVector &c) {
-    Value x = loadColumns(v, spec.v, from, c);
-    Value before = b.load(b.vector, to, c.first);
-    Value nothing = b.mulf(x, b.zero());
-    Value isFinite =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::ORD, nothing, nothing);
-    b.store(b.select(isFinite, before, b.fma(weight, x, before)), to, c.first);
+        b, kernel,
+        ValueRange{b.at(pairs, b.i32, lane), n,
+                   b.at(tiles, scoring.atom.getNumber(b), plane)});
   });
 }
 
@@ -84,7 +63,7 @@ void PrefillValues::multiplyTilesCarefully(const PrefillItem &item,
   static_cast<const PairedNumbers &>(atom).packValues(
       v, spec.v, block.base, block.keys.first, block.keys.n, block.columns,
       s.valuePanel, s.valuePanelStride, /*finite=*/true);
-  callTileProducts(item, s, block, product, s.valuePanel);
+  multiplyRows(item, block, product, s.valuePanel, s.valuePanelStride);
   Columns columns = cutColumns(b, spec.valueDim, block.columns);
   b.loop(block.keys.n, [&](Value key) {
     Value from = getRow(block, key);
@@ -103,7 +82,9 @@ void PrefillValues::multiplyTilesCarefully(const PrefillItem &item,
           Value weight =
               b.splat(b.loadWideScalar(product.p, atom.getNumber(b), at));
           Value to = b.at(product.out, b.f32, b.mul(row, s.valuePanelStride));
-          addNonFinite(columns, weight, from, to);
+          addNonFinite(b, columns, weight, to, [&](const ColumnVector &c) {
+            return loadColumns(v, spec.v, from, c);
+          });
         });
       });
     });

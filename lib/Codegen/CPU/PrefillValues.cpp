@@ -36,7 +36,14 @@ void PrefillValues::clear(const PrefillLayout &s) {
 void PrefillValues::combine(const PrefillItem &item, const PrefillLayout &s,
                             const Combination &maps, Value n) {
   if (atom.usesTiles)
-    return combineTiles(item, s, maps, n);
+    combineTiles(item, s, maps, n);
+  else
+    combineRegisters(item, maps, n, s.probabilities);
+}
+
+void PrefillValues::combineRegisters(const PrefillItem &item,
+                                     const Combination &maps, Value n,
+                                     Value out) {
   scoring.forVectors(item, [&](Value lane, int64_t width) {
     auto kernel = maps.e2
                       ? getCombineKernel(b, module, schedule, width, atom)
@@ -46,7 +53,7 @@ void PrefillValues::combine(const PrefillItem &item, const PrefillLayout &s,
       arguments.append({b.at(maps.e2, b.f32, lane),
                         b.at(maps.factor1, b.f32, lane),
                         b.at(maps.factor2, b.f32, lane)});
-    arguments.append({n, b.at(s.probabilities, b.f32, lane)});
+    arguments.append({n, b.at(out, b.f32, lane)});
     LLVM::CallOp::create(b, kernel, arguments);
   });
 }
@@ -169,10 +176,8 @@ void PrefillValues::multiply(const PrefillItem &item, const PrefillLayout &s,
                              const ValueBlock &block,
                              const ValueProduct &product) {
   auto plainly = [&] {
-    if (atom.usesTiles)
-      multiplyTiles(item, s, block, product);
-    else
-      multiplyRegisters(item, s, block, product);
+    auto [rows, stride] = getValueRows(item, s, block);
+    multiplyRows(item, block, product, rows, stride);
   };
   if (!spec.hasPartialTiles() && !spec.addsBias())
     return plainly();
@@ -189,22 +194,24 @@ void PrefillValues::multiply(const PrefillItem &item, const PrefillLayout &s,
   b.ifElse(suspect, carefully, plainly);
 }
 
-void PrefillValues::multiplyRegisters(const PrefillItem &item,
-                                      const PrefillLayout &s,
-                                      const ValueBlock &block,
-                                      const ValueProduct &product) {
-  auto [values, stride] = getValueRows(item, s, block);
-  const ProductRows rows{values, stride, block.columns, spec.valueDim,
-                         /*padded=*/!atom.readsValues(b, spec.v)};
+void PrefillValues::multiplyRows(const PrefillItem &item,
+                                 const ValueBlock &block,
+                                 const ValueProduct &product, Value rows,
+                                 Value stride) {
   emitQueryProduct(b, module, schedule, atom,
-                   {product.p, rows, product.out, s.valuePanelStride, item.rows,
+                   {product.p,
+                    {rows, stride, block.columns, spec.valueDim,
+                     /*padded=*/!atom.readsValues(b, spec.v)},
+                    product.out,
+                    b.roundUp(block.columns, b.lanes),
+                    item.rows,
                     block.keys.n},
                    scoring.getRowRange(item, block.keys));
 }
 
 /// Whether the exponentials at `exponentials` give `key` weight in a row.
 Value PrefillValues::givesWeight(Value exponentials, Value row, Value key) {
-  if (atom.usesTiles) {
+  if (spec.pairsExponentials()) {
     Type i16 = b.getI16Type();
     Value pair = b.add(b.mul(b.div(key, 2), schedule.getQBlockSize()), row);
     Value bits = b.load(i16, exponentials, i16,

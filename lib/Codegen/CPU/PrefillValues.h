@@ -34,6 +34,11 @@ struct ValueProduct {
   SmallVector<Value, 2> evidence;
 };
 
+/// Numbers of `n` keys of a block of queries, pairs [key / 2][lane], as tiles
+/// that `getTileProductKernel` reads.
+void emitTileWeights(PrefillScoring &scoring, const PrefillItem &item,
+                     Value pairs, Value n, Value tiles);
+
 /// Emits phases of the product P * V and of what follows it, from the maxima,
 /// sums and exponentials that scoring leaves.
 class PrefillValues {
@@ -96,10 +101,14 @@ private:
   Value packWeights(const PrefillItem &item, const PrefillLayout &s, int map,
                     Value n);
 
+  /// Calls the kernels for values at `rows`, as the product reads them.
+  void multiplyRows(const PrefillItem &item, const ValueBlock &block,
+                    const ValueProduct &product, Value rows, Value stride);
+
   // Products by register tiles. Those that are careful add only keys that a row
   // sees.
-  void multiplyRegisters(const PrefillItem &item, const PrefillLayout &s,
-                         const ValueBlock &block, const ValueProduct &product);
+  void combineRegisters(const PrefillItem &item, const Combination &maps,
+                        Value n, Value out);
   void multiplyRegistersCarefully(const PrefillItem &item,
                                   const PrefillLayout &s,
                                   const ValueBlock &block,
@@ -111,16 +120,9 @@ private:
   // Products by matrix tiles: PrefillTileValues.cpp.
   void combineTiles(const PrefillItem &item, const PrefillLayout &s,
                     const Combination &maps, Value n);
-  void multiplyTiles(const PrefillItem &item, const PrefillLayout &s,
-                     const ValueBlock &block, const ValueProduct &product);
   void multiplyTilesCarefully(const PrefillItem &item, const PrefillLayout &s,
                               const ValueBlock &block,
                               const ValueProduct &product);
-  /// Calls the kernels for `values`, which are the block's in tiles.
-  void callTileProducts(const PrefillItem &item, const PrefillLayout &s,
-                        const ValueBlock &block, const ValueProduct &product,
-                        Value values);
-  void addNonFinite(const Columns &columns, Value weight, Value from, Value to);
 
   PrefillScoring &scoring;
   KernelBuilder &b;

@@ -30,6 +30,10 @@ const ProductAtom &AttentionSpec::getAtom() const {
   return atom.takes(*this) ? atom : getFmaF32();
 }
 
+bool AttentionSpec::pairsExponentials() const {
+  return getAtom().usesTiles && !keepsWideExponentials;
+}
+
 AttentionSpec AttentionSpec::withDenseRows() const {
   AttentionSpec dense = *this;
   const SpecSize unit{1}, none{0};

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 #include "RegisterProducts.h"
 
+#include "TileBuilder.h"
+#include "TileKernels.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -35,11 +38,37 @@ static void forWidths(KernelBuilder &b, int64_t widest, const ProductRows &rows,
     call(/*vectors=*/1, /*masked=*/true, done, b.sub(columns, done));
 }
 
+static void emitTileQueryProduct(KernelBuilder &b, ModuleOp module,
+                                 CpuPrefillAttr schedule,
+                                 const ProductAtom &atom,
+                                 const BlockProduct &product,
+                                 const RowRange &range) {
+  const ProductRows &rows = product.rows;
+  Value columns = b.roundUp(rows.columns, kTileLanes);
+  auto call = [&](int64_t tiles, Value begin, Value end) {
+    LLVM::CallOp::create(
+        b, getTileProductKernel(b, module, schedule, tiles, atom),
+        ValueRange{product.p, rows.base, rows.stride, product.out,
+                   product.outStride, begin, end, columns, product.keys,
+                   range.low, range.lowSlope, range.high, range.highSlope});
+  };
+  const int64_t height = schedule.getPv().height;
+  Value end = b.roundUp(product.queries, kTileRows),
+        whole = b.mul(b.div(end, height), height);
+  call(height / kTileRows, b.index(0), whole);
+  if (height > kTileRows)
+    call(1, whole, end);
+}
+
 void mlir::diffattn::emitQueryProduct(KernelBuilder &b, ModuleOp module,
                                       CpuPrefillAttr schedule,
                                       const ProductAtom &atom,
                                       const BlockProduct &product,
                                       const RowRange &range, bool careful) {
+  if (atom.usesTiles) {
+    assert(!careful && "expected what is not finite to be left out of tiles");
+    return emitTileQueryProduct(b, module, schedule, atom, product, range);
+  }
   forWidths(b, schedule.getPv().vectors, product.rows,
             [&](int64_t vectors, bool masked, Value column, Value columns) {
               auto kernel = getProductKernel(b, module, schedule, vectors,
@@ -58,6 +87,18 @@ void mlir::diffattn::emitKeyProduct(KernelBuilder &b, ModuleOp module,
                                     CpuPrefillAttr schedule,
                                     const ProductAtom &atom,
                                     const BlockProduct &product, bool careful) {
+  if (atom.usesTiles) {
+    assert(!careful && "expected what is not finite to be left out of tiles");
+    const ProductRows &rows = product.rows;
+    auto kernel = getTileKeyProductKernel(
+        b, module, schedule, schedule.getPv().height / kTileRows, atom);
+    LLVM::CallOp::create(
+        b, kernel,
+        ValueRange{product.p, rows.base, rows.stride, product.out,
+                   product.outStride, product.queries,
+                   b.roundUp(rows.columns, kTileLanes), product.keys});
+    return;
+  }
   forWidths(
       b, schedule.getPv().vectors, product.rows,
       [&](int64_t vectors, bool, Value column, Value columns) {

@@ -6,7 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Products of numbers [key][lane] of a block of queries and keys with rows of
-// memory, cut into calls of kernels by how many vectors of columns are left.
+// memory, cut into calls of kernels by how many vectors of columns are left, or
+// by how many tiles of queries where a matrix unit multiplies.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_REGISTERPRODUCTS_H
@@ -40,14 +41,16 @@ struct BlockProduct {
 };
 
 /// out[lane][c] += sum over keys of p[key][lane] * rows[key][c], of the keys
-/// that `range` has for a lane.
+/// that `range` has for a lane. By matrix tiles p is as `getTileProductKernel`
+/// reads it, rows are padded, and products are never `careful`.
 void emitQueryProduct(KernelBuilder &b, ModuleOp module,
                       CpuPrefillAttr schedule, const ProductAtom &atom,
                       const BlockProduct &product, const RowRange &range,
                       bool careful = false);
 
 /// out[key][c] += sum over lanes of p[key][lane] * rows[lane][c]. Rows are
-/// padded.
+/// padded; by matrix tiles, as `getTileKeyProductKernel` reads them, and
+/// products are never `careful`.
 void emitKeyProduct(KernelBuilder &b, ModuleOp module, CpuPrefillAttr schedule,
                     const ProductAtom &atom, const BlockProduct &product,
                     bool careful);

@@ -87,3 +87,18 @@ Value mlir::diffattn::emitHasNonFinite(KernelValues &v, const OperandRows &rows,
   Value sum = b.sum(found);
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
 }
+
+Value mlir::diffattn::emitIsFinite(KernelBuilder &b, Value x) {
+  Value nothing = b.mulf(x, b.zero());
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::ORD, nothing, nothing);
+}
+
+void mlir::diffattn::addNonFinite(
+    KernelBuilder &b, const Columns &columns, Value weight, Value to,
+    function_ref<Value(const ColumnVector &)> load) {
+  forColumns(b, columns, [&](const ColumnVector &c) {
+    Value x = load(c), before = b.load(b.vector, to, c.first);
+    b.store(b.select(emitIsFinite(b, x), before, b.fma(weight, x, before)), to,
+            c.first);
+  });
+}

@@ -48,6 +48,13 @@ struct OperandRows {
 Value emitHasNonFinite(KernelValues &v, const OperandRows &rows,
                        const Columns &columns);
 
+/// Whether each number of a vector is neither Inf nor NaN.
+Value emitIsFinite(KernelBuilder &b, Value x);
+/// Adds `weight` times the numbers of a row that are not finite, which `load`
+/// gives by vectors of columns, to the row of f32 at `to`.
+void addNonFinite(KernelBuilder &b, const Columns &columns, Value weight,
+                  Value to, function_ref<Value(const ColumnVector &)> load);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_CODEGEN_CPU_ROWCOLUMNS_H

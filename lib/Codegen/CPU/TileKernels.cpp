@@ -16,15 +16,14 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(KernelBuilder &b,
-                                                     ModuleOp module,
-                                                     CpuPrefillAttr schedule,
-                                                     int64_t vectors,
-                                                     const ProductAtom &atom) {
+LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(
+    KernelBuilder &b, ModuleOp module, CpuPrefillAttr schedule, int64_t vectors,
+    const ProductAtom &atom, bool keepsMaximum) {
   const Type number = atom.getNumber(b);
   const int64_t stride = schedule.getQBlockSize();
-  std::string name = b.kernelName("tile_scores_" + Twine(vectors) +
-                                  atom.suffix + "_r" + Twine(stride));
+  std::string name =
+      b.kernelName("tile_scores_" + Twine(vectors) + atom.suffix + "_r" +
+                   Twine(stride) + (keepsMaximum ? "" : "_raw"));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, i, p, i, i, p, p, p}, [&](ValueRange args) {
@@ -60,6 +59,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(KernelBuilder &b,
                              b.load(b.vector, row, b.index(v * kTileLanes)));
         };
         auto forMaxima = [&](function_ref<Value(int64_t, Value)> body) {
+          if (!keepsMaximum)
+            return;
           for (int64_t v = 0; v < vectors; ++v) {
             Value lane = b.index(v * kTileLanes);
             b.store(body(v, b.load(b.vector, maxima, lane)), maxima, lane);
@@ -289,6 +290,85 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileProductKernel(KernelBuilder &b,
                 });
             for (int64_t tile = 0; tile < tiles; ++tile)
               builder.storeSums(sums[tile], sumsOf(tile), outStride);
+          });
+        });
+      });
+}
+
+LLVM::LLVMFuncOp
+mlir::diffattn::getTileKeyProductKernel(KernelBuilder &b, ModuleOp module,
+                                        CpuPrefillAttr schedule, int64_t tiles,
+                                        const ProductAtom &atom) {
+  const Type number = atom.getNumber(b);
+  const int64_t lanes = schedule.getQBlockSize(), height = tiles * kTileRows;
+  std::string name = b.kernelName("tile_key_product_" + Twine(tiles) +
+                                  atom.suffix + "_r" + Twine(lanes));
+  Type p = b.pointer, i = b.i64;
+  return b.getOrEmitFunction(
+      module, name, {p, p, i, p, i, i, i, i}, [&](ValueRange args) {
+        Value coefficients = args[0], values = args[1], valueStride = args[2],
+              out = args[3], outStride = args[4],
+              depth = b.roundUp(args[5], kTileDepth), columns = args[6],
+              n = args[7];
+        TileBuilder builder(b, number);
+        Value tail =
+            LLVM::AllocaOp::create(b, p, b.f32, b.index(kTileRows * kTileLanes),
+                                   /*alignment=*/64);
+        // `count` tiles of keys from `key` on, whose sums are at `base`.
+        auto multiply = [&](Value key, Value column, int64_t count, Value base,
+                            Value stride) {
+          auto sumsOf = [&](int64_t tile) {
+            return b.at(base, b.f32, b.mul(stride, tile * kTileRows));
+          };
+          SmallVector<Value> sums;
+          for (int64_t tile = 0; tile < count; ++tile)
+            sums.push_back(builder.loadSums(sumsOf(tile), stride));
+          sums =
+              b.loop(b.index(0), depth, kTileDepth, sums,
+                     [&](Value lane, ValueRange carried) {
+                       SmallVector<Value> next(carried);
+                       Value at =
+                           b.add(b.mul(b.div(lane, 2), valueStride), column);
+                       Value pairs = builder.loadFactor(b.at(values, b.i32, at),
+                                                        b.mul(valueStride, 2));
+                       for (int64_t tile = 0; tile < count; ++tile) {
+                         Value row = b.mul(b.add(key, tile * kTileRows), lanes);
+                         Value a = builder.loadFactor(
+                             b.at(coefficients, number, b.add(row, lane)),
+                             b.index(lanes));
+                         next[tile] = builder.multiplyAdd(a, pairs, next[tile]);
+                       }
+                       return next;
+                     });
+          for (int64_t tile = 0; tile < count; ++tile)
+            builder.storeSums(sums[tile], sumsOf(tile), stride);
+        };
+        Value whole = b.mul(b.div(n, kTileRows), kTileRows),
+              full = b.mul(b.div(n, height), height), rest = b.sub(n, whole);
+        b.loop(b.index(0), columns, kTileLanes, [&](Value column) {
+          auto at = [&](Value key) {
+            return b.at(out, b.f32, b.add(b.mul(key, outStride), column));
+          };
+          b.loop(b.index(0), full, height, [&](Value key) {
+            multiply(key, column, tiles, at(key), outStride);
+          });
+          if (tiles > 1)
+            b.loop(full, whole, kTileRows, [&](Value key) {
+              multiply(key, column, 1, at(key), outStride);
+            });
+          // Behind the last key lies what is not the kernel's.
+          b.ifThen(b.less(b.index(0), rest), [&] {
+            Value last = at(whole), stride = b.index(kTileLanes);
+            auto copy = [&](Value from, Value fromStride, Value to,
+                            Value toStride) {
+              b.loop(rest, [&](Value row) {
+                b.store(b.load(b.vector, from, b.mul(row, fromStride)), to,
+                        b.mul(row, toStride));
+              });
+            };
+            copy(last, outStride, tail, stride);
+            multiply(whole, column, 1, tail, stride);
+            copy(tail, stride, last, outStride);
           });
         });
       });

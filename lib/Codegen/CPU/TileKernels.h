@@ -15,7 +15,8 @@ namespace mlir::diffattn {
 /// calls another one, so that the tiles are configured once in each.
 
 /// Transposed scores of `n` keys against `vectors` vectors of queries, and the
-/// running maximum of each lane in `maxima`. Rows of keys have `depth` columns
+/// running maximum of each lane in `maxima`, which is not touched unless the
+/// kernel `keepsMaximum`. Rows of keys have `depth` columns
 /// of 16 bits, a multiple of 32; queries are pairs [depth / 2][lane]. The keys
 /// behind the last whole tile of 16 are read from `tail`, 16 rows of `depth`
 /// columns that end with zeros; so many scores are written.
@@ -23,7 +24,8 @@ namespace mlir::diffattn {
 ///    maxima: ptr)
 LLVM::LLVMFuncOp getTileScoresKernel(KernelBuilder &b, ModuleOp module,
                                      CpuPrefillAttr schedule, int64_t vectors,
-                                     const ProductAtom &atom);
+                                     const ProductAtom &atom,
+                                     bool keepsMaximum = true);
 
 /// Scores of `n` keys against `vectors` vectors of queries, f32, become
 /// exponentials relative to `maxima`, which are added to `sums` and rounded to
@@ -63,6 +65,17 @@ LLVM::LLVMFuncOp getTileWeightsKernel(KernelBuilder &b, ModuleOp module,
 LLVM::LLVMFuncOp getTileProductKernel(KernelBuilder &b, ModuleOp module,
                                       CpuPrefillAttr schedule, int64_t tiles,
                                       const ProductAtom &atom);
+
+/// The product that contracts queries: out[key][c] += sum over lanes < rows of
+/// p[key][lane] * values[lane][c], for `n` keys, `tiles` tiles of 16 at a time,
+/// and `columns` columns, a multiple of 16. Rows of p are `q_block_size`
+/// numbers apart, and those of whole tiles of keys are read; values are pairs
+/// [lane / 2][valueStride]. Up to a multiple of 32 lanes both have zeros behind
+/// the last row.
+///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rows, columns, n)
+LLVM::LLVMFuncOp getTileKeyProductKernel(KernelBuilder &b, ModuleOp module,
+                                         CpuPrefillAttr schedule, int64_t tiles,
+                                         const ProductAtom &atom);
 
 /// What a kernel of `getTileFewScoresKernel` is made for.
 struct FewScores {

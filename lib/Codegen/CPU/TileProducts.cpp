@@ -25,11 +25,8 @@ public:
     // Of few queries the keys are copied where tiles cannot read them.
     return spec.splitKV ? takesTypes(spec) : PairedNumbers::takes(spec);
   }
-  Value roundNumbers(KernelBuilder &, Value) const override {
-    llvm_unreachable("the kernels of TileKernels.h round");
-  }
-  Value makePack(KernelBuilder &, ArrayRef<Value>) const override {
-    llvm_unreachable("the kernels of TileKernels.h make pairs");
+  Value roundNumbers(KernelBuilder &b, Value part) const override {
+    return b.round(part, getNumber(b));
   }
   Value multiplyAdd(KernelBuilder &, Value, Value, Value) const override {
     llvm_unreachable("tiles are multiplied by the kernels of TileKernels.h");

@@ -66,18 +66,41 @@ func.func @one_map(%q: !q, %w: memref<16xf32>, %d: !q, %dw: memref<16xf32>) {
   return
 }
 
+// By matrix tiles of bf16: the values are rows, gradients of scores become tiles of queries for the product that contracts keys, and stay where they
+// are for those that contract queries. Exponentials are f32 all the same.
+
+// CHECK:       llvm.func private @diffattn_attention_backward_2_slice(
+// CHECK:         call @diffattn_tile_scores_2_bf16_r32_16_amx(
+// CHECK:         call @diffattn_exp_2_d3_scaled_r32_16_amx(
+// CHECK:         call @diffattn_tile_scores_2_bf16_r32_raw_16_amx(
+// CHECK:         call @diffattn_score_gradients_2_bf16_r32_16_amx(
+// CHECK-NOT:     call @diffattn_{{(lane_)?product}}
+// CHECK:         call @diffattn_tile_key_product_2_bf16_r32_16_amx(
+// CHECK:         call @diffattn_tile_weights_bf16_r32_16_amx(
+// CHECK:         call @diffattn_tile_product_2_bf16_n32_16_amx(
+// CHECK-NOT:     call @diffattn_{{(lane_)?product}}
+// CHECK:       llvm.func private @diffattn_attention_backward_2_store(
+func.func @tiles(%q: memref<1x2x64x32xbf16>, %l: memref<f32>, %d: memref<1x2x64x32xbf16>) {
+  diffattn.attention_backward ins(%q, %q, %q, %q, %q : memref<1x2x64x32xbf16>, memref<1x2x64x32xbf16>, memref<1x2x64x32xbf16>,
+    memref<1x2x64x32xbf16>, memref<1x2x64x32xbf16>) d_out(%q : memref<1x2x64x32xbf16>) lambda(%l : memref<f32>)
+    outs(d_q1(%d : memref<1x2x64x32xbf16>) d_v(%d : memref<1x2x64x32xbf16>)) {scale = 0.25 : f32,
+    schedules = [#diffattn.cpu_backward<isa = "amx", lanes = 16, q_block_size = 32, qk_tile = [16, 2, 1], pv_tile = [32, 1, 1],
+      kv_block_size = 32, two_pass_keys = 1024, q_slice_size = 32, product = bf16_tiles>]}
+  return
+}
+
 // One slice, or enough groups: a work item stores gradients itself. Only what is wanted is computed.
 
 // FEW:       func.func @groups(
-// FEW:         llvm.mlir.addressof @diffattn_attention_backward_2 : !llvm.ptr
+// FEW:         llvm.mlir.addressof @diffattn_attention_backward_3 : !llvm.ptr
 // FEW-NOT:     llvm.mlir.addressof
-// FEW:       llvm.func private @diffattn_attention_backward_2_slice(
+// FEW:       llvm.func private @diffattn_attention_backward_3_slice(
 // FEW-NOT:     call @diffattn_{{row_sums|product}}
 // FEW:         call @diffattn_score_gradients_2_r16_8_avx2(
 // FEW-NOT:     call @diffattn_{{row_sums|product}}
 // FEW:         call @diffattn_lane_product_4x1_u2_r16_8_avx2(
 // FEW-NOT:     call @diffattn_{{row_sums|product|lane_product}}
-// FEW:       llvm.func private @diffattn_attention_backward_2_store(
+// FEW:       llvm.func private @diffattn_attention_backward_3_store(
 func.func @groups(%q: memref<8x2x64x16xf32>, %l: memref<f32>, %d: memref<8x2x64x16xf32>) {
   diffattn.attention_backward ins(%q, %q, %q, %q, %q : memref<8x2x64x16xf32>, memref<8x2x64x16xf32>, memref<8x2x64x16xf32>,
     memref<8x2x64x16xf32>, memref<8x2x64x16xf32>) d_out(%q : memref<8x2x64x16xf32>) lambda(%l : memref<f32>)
