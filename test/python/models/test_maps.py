@@ -1,8 +1,11 @@
 """Attention maps: made again from what the fused attention used, told in figures, and drawn."""
+import base64
 import functools
 import io
+import json
 import math
 import re
+import zlib
 
 import browser
 import numpy as np
@@ -187,6 +190,35 @@ def colour(value, most):
 
 def numbers(text):
     return [float(found.replace("−", "-")) for found in re.findall(r"(?<![\w“])[-−]?\d+\.\d+", text)]
+
+
+def test_report_holds_the_maps():
+    """What its script draws, read without a browser; and it names nothing to load."""
+    found, heads = tiny(), [(2, 0), (0, 3)]
+    text, count = b"".join(maps.page(found, heads)).decode(), len(tiny().tokens)
+    assert re.findall(r"https?://[^\"' ]*", text) == ["http://www.w3.org/2000/svg"]  # a name
+    assert not re.search(r"(?:src|href)\s*=|@import|url\(", text) and "default-src 'none'" in text
+    parts = dict(re.findall(r'<script id="([\w-]+)" type="[^"]+">(.*?)</script>', text, re.S))
+    data = json.loads(parts["data"])
+    assert list(parts) == ["data", "pictures", "map-0", "map-1"] and data["tokens"] == found.tokens and data["check"] == maps.check_text(found)
+    assert [run["factor"] for run in data["runs"]] == list(FACTORS)
+    for run, own in zip(data["runs"], found.runs):
+        np.testing.assert_allclose(run["bits"], own.bits, atol=6e-4)
+        assert run["per_unit"] == pytest.approx(found.bits_per_unit(own), abs=1e-6)
+        np.testing.assert_allclose(run["next"], np.exp(own.next_log_p[found.likeliest()]), atol=1e-6)
+    assert data["next"] == [found.text_of(token) for token in found.likeliest()]
+    for number, head in enumerate(heads):
+        planes = np.frombuffer(zlib.decompress(base64.b64decode(parts[f"map-{number}"])), "<u2").reshape(3, count, count)
+        drawn = [planes[0] / 65535, planes[1] / 65535, planes[2].view("<i2") / 32767 * data["maps"][number]["most"]]
+        # The sums of a model of bf16 are a little off, so a weight may be a little above 1.
+        for got, expected in zip(drawn, (*(np.minimum(part, 1) for part in found.maps(*head)), found.difference(*head))):
+            np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
+    pictures = np.frombuffer(zlib.decompress(base64.b64decode(parts["pictures"])), np.int8).reshape(4, 4, *data["picture"]) / 127
+    for layer, summary in zip(data["layers"], found.summaries):
+        shown = np.sign(pictures[layer["layer"]]) * pictures[layer["layer"]] ** 2 * np.array(layer["most"])[:, None, None]
+        np.testing.assert_allclose(shown, summary.pictures, rtol=0, atol=0.01 * max(layer["most"]))
+        for name, values in layer["figures"].items():
+            np.testing.assert_allclose(values, summary.figures[name], atol=1e-6)
 
 
 @pytest.fixture
