@@ -2,8 +2,6 @@
 import json
 from types import SimpleNamespace
 
-import pytest
-
 from diffattn import cli
 from diffattn.explain import Kernel, Row, explain
 from diffattn.runtime import Diagnostic, Executable
@@ -54,7 +52,8 @@ def test_what_the_compiler_says(root):
 
 
 def test_a_compiled_module():
-    torch = pytest.importorskip("torch")
+    import torch
+
     import diffattn
 
     class Module(torch.nn.Module):
@@ -65,6 +64,22 @@ def test_a_compiled_module():
     compiled = diffattn.compile(Module(), (torch.randn(1, 2, 20, 16), torch.randn(1, 2, 20, 8), torch.tensor(0.3)))
     (row,) = compiled.explain().rows
     assert row.is_raised and row.function == "main" and [kernel.name for kernel in row.kernels] == ["cpu_prefill"]
+
+
+def test_functions_of_other_frameworks(tmp_path):
+    """Each has the method; these have no attention."""
+    import jax.numpy as jnp
+    import onnx
+    from onnx import TensorProto, helper
+
+    import diffattn
+
+    node = helper.make_node("Relu", ["x"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    onnx.save(helper.make_model(helper.make_graph([node], "relu", [x], [y]), opset_imports=[helper.make_opsetid("", 20)], ir_version=9),
+              tmp_path / "relu.onnx")
+    for compiled in (diffattn.onnx.load(tmp_path / "relu.onnx"), diffattn.jax.compile(lambda x: x + 1, jnp.zeros(3))):
+        assert compiled.explain().rows == () and compiled.explain().json() == "[]"
 
 
 def test_command(root, capsys):
