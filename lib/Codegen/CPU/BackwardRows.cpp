@@ -307,7 +307,8 @@ void BackwardPhases::packRows(
 void BackwardPhases::packQueryRows(const PrefillItem &item,
                                    const BackwardLayout &s) {
   if (scoring.atom.usesTiles) {
-    // A tile of half as many vectors ends within one of lanes.
+    // Two vectors of lanes are contracted at a time, of which the second one
+    // may have no query.
     Value lane = b.mul(item.vectors, b.lanes),
           count = b.mul(b.rem(item.vectors, b.index(2)), b.lanes);
     Type number = scoring.atom.getNumber(b);

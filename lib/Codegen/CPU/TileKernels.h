@@ -70,8 +70,8 @@ LLVM::LLVMFuncOp getTileProductKernel(KernelBuilder &b, ModuleOp module,
 /// p[key][lane] * values[lane][c], for `n` keys, `tiles` tiles of 16 at a time,
 /// and `columns` columns, a multiple of 16. Rows of p are `q_block_size`
 /// numbers apart, and those of whole tiles of keys are read; values are pairs
-/// [lane / 2][valueStride]. Up to a multiple of 32 lanes both have zeros behind
-/// the last row.
+/// [lane / 2][valueStride], with zeros behind the last row up to a multiple of
+/// 32 lanes, for numbers of p that are finite there.
 ///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rows, columns, n)
 LLVM::LLVMFuncOp getTileKeyProductKernel(KernelBuilder &b, ModuleOp module,
                                          CpuPrefillAttr schedule, int64_t tiles,
