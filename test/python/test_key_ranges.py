@@ -16,8 +16,8 @@ CASES = {
 }
 
 
-def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length, ranges, sums=False):
-    """`sums`: with sinks of both maps and the logarithms of their sums."""
+def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length, ranges, with_sums=False):
+    """`with_sums`: with sinks of both maps and the logarithms of their sums."""
     heads2 = hn if hn % hv == 0 else hs
     q1, q2, k1, k2, v = (f"tensor<?x{h}x?x{w}xf32>" for h, w in ((hs, d), (hn, d), (hk1, d), (hk2, d), (hv, dv)))
     rows = lambda lead, h: f"tensor<{lead}?x{h}x?xf32>"
@@ -32,10 +32,10 @@ def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length
     many, one = types("?x"), types("")
     length = "kv_len(%n : tensor<?xi64>)" if has_length else ""
     text = "\n".join(lines)
-    sinks = f", %s1: tensor<{hs}xf32>, %s2: tensor<{hn}xf32>" if sums else ""
-    joined = (f"max1(%x#0 : {one[0]}) max2(%y#0 : {one[3]}) sink(%s1 : tensor<{hs}xf32>) sink2(%s2 : tensor<{hn}xf32>)" if sums else "")
-    logarithms = f"lse1(%m10 : {one[0]}) lse2(%m20 : {one[3]})" if sums else ""
-    results = [one[2], one[0], one[3]] if sums else [one[2]]
+    sinks = f", %s1: tensor<{hs}xf32>, %s2: tensor<{hn}xf32>" if with_sums else ""
+    joined = (f"max1(%x#0 : {one[0]}) max2(%y#0 : {one[3]}) sink(%s1 : tensor<{hs}xf32>) sink2(%s2 : tensor<{hn}xf32>)" if with_sums else "")
+    logarithms = f"lse1(%m10 : {one[0]}) lse2(%m20 : {one[3]})" if with_sums else ""
+    results = [one[2], one[0], one[3]] if with_sums else [one[2]]
     returned = ", ".join(f"%o#{i}" for i in range(len(results)))
     return f"""func.func @f(%q1: {q1}, %k1: {k1}, %q2: {q2}, %k2: {k2}, %v: {v}, %n: tensor<?xi64>, %l: tensor<f32>{sinks}) -> ({", ".join(results)}) {{
   %c0 = arith.constant 0 : index
@@ -92,7 +92,7 @@ def test_a_sink_counts_once_over_all_ranges(name):
     case = CASES[name]
     b, hs, hn = case[:3]
     split, has_length = case[10], case[12]
-    text = module(*case, ranges=-(-case[7] // split), sums=True)
+    text = module(*case, ranges=-(-case[7] // split), with_sums=True)
     code = Executable(text, cache=False)
     sink, sink2 = np.linspace(-1, 3, hs, dtype=np.float32), np.linspace(2, -1, hn, dtype=np.float32)
     given = [*operands(case), sink, sink2]
