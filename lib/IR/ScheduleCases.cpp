@@ -109,11 +109,11 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
                                  "shares them out to warps, but got one with "
                               << entry;
     // attention_c45
-    if (StringRef given = op.getSumOperand();
-        !given.empty() && schedule.getTarget() == ScheduleTarget::GPU)
-      return op.emitOpError() << "expected no schedule of GPUs, whose kernels "
-                                 "have neither sinks nor lse, with "
-                              << given << ", but got " << entry;
+    if (op.getX() && isa<GpuWgmmaAttr, GpuSplitKVAttr>(schedule))
+      return op.emitOpError() << "expected no x with gpu_wgmma and "
+                                 "gpu_split_kv, whose kernels do not write "
+                                 "it, but got "
+                              << entry;
     // attention_c27
     if (!when && readsTensorMaps(entry))
       return op.emitOpError() << "expected a schedule that reads tensor maps "

@@ -194,7 +194,8 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
     return GpuPlainAttr::get(context, /*warps=*/4);
   // Few rows: their maps are in one tile of 16 rows, and only splitting keys
   // fills the GPU.
-  if (shape.knowsHeads && !ShapedType::isDynamic(shape.queries) &&
+  if (shape.knowsHeads && !shape.savesX &&
+      !ShapedType::isDynamic(shape.queries) &&
       shape.queries * shape.group <= kGpuDecodeRows) {
     bool narrow = shape.valueDim <= 128;
     GpuTiles tiles;
@@ -311,7 +312,8 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
   if (!isa<GpuForwardAttr>(kernel))
     return {kernel};
   SmallVector<Attribute> schedules;
-  if (shape.knowsHeads && ShapedType::isDynamic(shape.queries)) {
+  if (shape.knowsHeads && !shape.savesX &&
+      ShapedType::isDynamic(shape.queries)) {
     GpuAttentionShape few = shape;
     few.queries = few.group = 1;
     auto split =

@@ -73,6 +73,7 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   shape.paged = op.isPaged();
   auto end = dyn_cast<HeadEpilogueOpInterface>(op.getOperation());
   shape.gate = end && end.getGate();
+  shape.savesX = attention && attention.getX();
   return shape;
 }
 
@@ -85,10 +86,6 @@ mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
   if (auto attention = dyn_cast<AttentionOp>(op.getOperation())) {
     if (attention.getIntegral())
       return "no kernel computes integral attention";
-    if (attention.getX())
-      return "no kernel writes X";
-    if (StringRef given = attention.getSumOperand(); !given.empty())
-      return "no kernel of GPUs has " + given.str();
   }
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
@@ -189,6 +186,14 @@ struct SelectGpuSchedulePass final
     const GpuAttentionShape shape = getGpuAttentionShape(op);
     const bool maySplit =
         ShapedType::isDynamic(shape.queries) || shape.queries <= kGpuDecodeRows;
+    // Few queries that are known when compiling would have them split.
+    if (shape.savesX) {
+      if (maySplit && !ShapedType::isDynamic(shape.queries))
+        remark::missed(op.getLoc(), kGpuRemark)
+            << remark::reason("expected no destination of x, but got one")
+            << remark::metric("Summary", "keys are not split between blocks");
+      return;
+    }
     if (maySplit && !shape.knowsHeads && isa<GpuForwardAttr>(schedules.back()))
       remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("expected numbers of heads that are known when "

@@ -93,14 +93,13 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     another argument. Of q1's type, or float32: then the result of 16-bit operands is not rounded
     stream          with arrays on a device: the CUDA stream to launch on, a number or an object with `cuda_stream`; by default
                     PyTorch's current one for its tensors, the device's default stream for others
-    x               with norm or gate, on a CPU: where the output before these is written, as `out`; `attention_backward` takes it, and
+    x               with norm or gate: where the output before these is written, as `out`; `attention_backward` takes it, and
                     need not compute it again. Without block_table and integral
     sink, sink2     [Hs] and [Hn], of q1's type or float32: exp(sink) is one term more in the sum that each row of map 1 is divided by,
                     exp(sink2) in those of map 2, as of a key with that score and no value. Neither scale nor softcap change them; -inf
-                    changes nothing. Without integral; on a GPU no kernel takes them: slow, with a warning that says so
+                    changes nothing. Without integral
     return_lse      gives (result, lse1, lse2): also the natural logarithms of the sums of exponentials of each row of map 1 [B, Hs, Tq]
-                    and of map 2 [B, Hn, Tq], with the sinks in them, as float32, -inf for a row without keys. Without integral; on a
-                    GPU as slow as sinks
+                    and of map 2 [B, Hn, Tq], with the sinks in them, as float32, -inf for a row without keys. Without integral
 
     With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
     a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table may lie there beside it, kv_len and
@@ -165,7 +164,7 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     if ordinal is not None or stream is not None:
         native = choose_stream(dict(maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out, q_segments=q_segments,
                                     kv_segments=kv_segments, kv_len=kv_len, q_offset=q_offset, cu_seqlens_q=cu_seqlens_q,
-                                    cu_seqlens_k=cu_seqlens_k, block_table=block_table, sink=sink, sink2=sink2), stream, ordinal)
+                                    cu_seqlens_k=cu_seqlens_k, block_table=block_table, sink=sink, sink2=sink2, x=x), stream, ordinal)
     # Before anything is read or converted.
     count = checks.threads(threads)
     options = options_of(*choices)
@@ -173,8 +172,8 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     for name, array in (("out", out), ("x", x)):
         if array is not None and not isinstance(array, (np.ndarray, OnDevice)) and not hasattr(array, "__dlpack__"):
             raise checks.wrong(name, "an array to write into", array)
-    if x is not None and ("integral" in options or str(target).partition(":")[0] != "cpu"):
-        raise UsageError(f"x: expected none with {'integral' if 'integral' in options else f'target {target}'}, because no kernel of it writes x")
+    if x is not None and "integral" in options:
+        raise UsageError("x: expected none with integral, because no kernel of it writes x")
     # Positions of the host wait until the number of sequences is known.
     there = [value if native is not None and device_of(value) is not None else None for value in (kv_len, q_offset)]
     found = _facts(maps, (attn_mask, norm_weight, gate, *there, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink,

@@ -329,20 +329,10 @@ func.func @attention_c44_rank(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: 
 
 // -----
 
-func.func @attention_c45(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %s: tensor<2xf32>) {
-  // expected-error @below {{'diffattn.attention' op expected no schedule of GPUs, whose kernels have neither sinks nor lse, with sink, but got #diffattn.gpu_plain<warps = 4>}}
-  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
-         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>) sink(%s : tensor<2xf32>)
-         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, schedules = [#diffattn.gpu_plain<warps = 4>]} -> tensor<1x2x8x16xf32>
-  return
-}
-
-// -----
-
-func.func @attention_c45_lse(%q: memref<1x2x8x16xbf16>, %l: memref<f32>, %m: memref<1x2x8xf32>) {
-  // expected-error @below {{'diffattn.attention' op expected no schedule of GPUs, whose kernels have neither sinks nor lse, with lse2, but got #diffattn.gpu_split_kv}}
+func.func @attention_c45(%q: memref<1x2x8x16xbf16>, %l: memref<f32>) {
+  // expected-error @below {{'diffattn.attention' op expected no x with gpu_wgmma and gpu_split_kv, whose kernels do not write it, but got #diffattn.gpu_split_kv}}
   diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>,
          memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>) lambda(%l : memref<f32>) outs(%q : memref<1x2x8x16xbf16>)
-         lse2(%m : memref<1x2x8xf32>) {scale = 1.0 : f32, schedules = [#diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>]}
+         x(%q : memref<1x2x8x16xbf16>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>, schedules = [#diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>]}
   return
 }

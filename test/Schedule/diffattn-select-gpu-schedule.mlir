@@ -187,21 +187,27 @@ func.func @rest(%q: !f, %l: memref<f32>, %o: !f) {
   return
 }
 
-// No kernel writes what comes before a norm.
+// Kernels of few queries do not write what comes before a norm.
 // CHECK-LABEL: func.func @saved
-// CHECK-NOT: schedules
-// NEW: Reason="no kernel writes X", Summary="attention has no GPU kernel"
+// CHECK: schedules = [#diffattn.gpu_plain<warps = 4>]
 func.func @saved(%q: !f, %l: memref<f32>, %o: !f, %x: !f) {
   diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) outs(%o : !f) x(%x : !f)
     {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
   return
 }
+// CHECK-LABEL: func.func @saved_of_one_map
+// CHECK: schedules = [#diffattn.gpu_forward<
+// NEW: Reason="expected no destination of x, but got one", Summary="keys are not split between blocks"
+func.func @saved_of_one_map(%q: memref<?x8x4x64xbf16>, %o: memref<?x8x4x64xbf16>) {
+  diffattn.attention ins(%q, %q, %q : memref<?x8x4x64xbf16>, memref<?x8x4x64xbf16>, memref<?x8x4x64xbf16>)
+    outs(%o : memref<?x8x4x64xbf16>) x(%o : memref<?x8x4x64xbf16>) {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
+  return
+}
 
-// No kernel has what is added to sums, or writes their logarithms.
+// What is added to sums, and where their logarithms go, changes no schedule.
 // CHECK-LABEL: func.func @sums
-// CHECK-NOT: schedules
-// NEW: Reason="no kernel of GPUs has sink2", Summary="attention has no GPU kernel"
-// NEW: Reason="no kernel of GPUs has lse1", Summary="attention has no GPU kernel"
+// CHECK: sink2(%{{.+}} : memref<8xf32>) {{.*}} schedules = [#diffattn.gpu_plain<warps = 4>]
+// CHECK: lse1(%{{.+}} : memref<?x8x?xf32>) {{.*}} schedules = [#diffattn.gpu_plain<warps = 4>]
 func.func @sums(%q: !f, %l: memref<f32>, %s: memref<8xf32>, %m: memref<?x8x?xf32>, %o: !f) {
   diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) sink2(%s : memref<8xf32>)
     outs(%o : !f) {scale = 0.125 : f32}

@@ -11,7 +11,6 @@ import pytest
 import diffattn
 from attention_cases import Call, draw_signature, module_of
 from attention_reference import attention as reference
-from diffattn.errors import DiffAttnError
 from diffattn.runtime import Executable, InputError, UsageError
 from kernel_library import runnable_isas, small_schedule
 
@@ -165,21 +164,6 @@ def test_no_queries_and_no_keys():
     assert [x.shape for x in diffattn.attention(**operands, sink=SINK, return_lse=True)] == [(1, 4, 0, 32), (1, 4, 0), (1, 2, 0)]
     result, lse1, lse2 = diffattn.attention(**draw(keys=0), sink=SINK, return_lse=True)
     assert not result.any() and np.isneginf(lse1).all() and np.isneginf(lse2).all()
-
-
-@pytest.mark.filterwarnings("ignore:linalg.generic gets one thread")
-def test_gpus_compute_them_without_a_kernel_and_say_so():
-    operands = draw(queries=5, keys=9, width=8)
-    for given, told in ((dict(sink=SINK), "sink"), (dict(sink2=SINK2), "sink2"), (dict(return_lse=True), "lse1")):
-        with pytest.warns(RuntimeWarning, match=f"no kernel of GPUs has {told}") as caught:
-            got = diffattn.attention(**operands, **given, target="cuda-sim:sm_80")
-        assert all(one.filename == __file__ for one in caught)
-        expected = diffattn.attention(**operands, **given)
-        for one, other in zip(got, expected) if "return_lse" in given else [(got, expected)]:
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
-    starts = np.array([0, 5], np.int32)
-    with pytest.raises(DiffAttnError, match="no kernel of GPUs has sink"):
-        diffattn.attention(**draw(queries=5, keys=5, width=8), cu_seqlens_q=starts, cu_seqlens_k=starts, sink=SINK, target="cuda-sim:sm_80")
 
 
 @pytest.mark.parametrize("error, told, arguments", [

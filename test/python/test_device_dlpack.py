@@ -169,6 +169,26 @@ def test_positions_and_tables_on_the_device(name):
                 diffattn.attention(*there, is_causal=True, **{**moved, argument: CudaArray(executable, wrong)}, target=TARGET, out=out)
 
 
+def test_sinks_and_logarithms_on_device_arrays(tensors, monkeypatch):
+    """Sinks are read where they lie, and new arrays of logarithms lie there too, as PyTorch's tensors have it."""
+    views, v = tensors
+    host = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in views]
+    lam, sink, sink2 = (np.array(numbers, np.float32) for numbers in ([0.2, 0.4], [1.0, -2.0], [0.5, 3.0]))
+    expected = diffattn.attention(*host, v, lam, sink=sink, sink2=sink2, return_lse=True, target=TARGET)
+    executable = list(_attention._compiled.values())[-1]
+    there, where = [CudaArray(executable, x) for x in (*host, v, lam)], dict(sink=CudaArray(executable, sink), sink2=CudaArray(executable, sink2))
+    with pytest.raises(UsageError, match="return_lse: expected False, because q1 lies on a device and is not PyTorch's, but got True"):
+        diffattn.attention(*there, **where, return_lse=True, out=CudaArray(executable, np.zeros_like(expected[0])), target=TARGET)
+    torch = pytest.importorskip("torch")
+    there[0].new_empty = lambda shape, dtype=None: CudaArray(executable, np.zeros(shape, np.float32 if dtype is torch.float32 else np.float16))
+    monkeypatch.setattr(_attention, "is_tensor", lambda array: isinstance(array, CudaArray))
+    monkeypatch.setattr(_attention, "_needs_gradient", lambda **_: False)
+    got = diffattn.attention(*there, **where, return_lse=True, target=TARGET, stream=0x70)
+    assert all(x.streams[-1] == 0x70 for x in (*there, *where.values(), *got))
+    for one, other in zip(got, expected, strict=True):
+        assert isinstance(one, CudaArray) and np.array_equal(one.to_host(), other)
+
+
 @pytest.mark.parametrize("target", ["cpu", TARGET])
 def test_out(tensors, target):
     views, v = tensors

@@ -48,6 +48,9 @@ struct KernelParamsTest : testing::Test {
                              persistentBlocks);
   }
   static constexpr unsigned kOneMap = 512;
+  /// Sinks, and logarithms of sums, of every map; X too, in kernels that store
+  /// it.
+  static constexpr unsigned kSums = 1024;
   /// Copies by element, a softcap, a bias, segments.
   static constexpr unsigned kNotOfWarpgroups = 1 | 4 | 8 | 64;
 
@@ -89,6 +92,13 @@ struct KernelParamsTest : testing::Test {
       spec.normWeightType = bf16;
     if (features & 32)
       spec.gateType = bf16;
+    for (int64_t map = 0; map < spec.maps && features & kSums; ++map) {
+      spec.sinkTypes[map] = map ? Type(bf16) : Type(Float32Type::get(&context));
+      spec.storesLogSums[map] = true;
+    }
+    if (features & kSums && kind == GpuKernelKind::Forward &&
+        !isa<GpuWgmmaAttr>(schedule))
+      spec.savedType = bf16;
     return spec;
   }
 
@@ -100,7 +110,8 @@ struct KernelParamsTest : testing::Test {
       return param >= first && param <= last;
     };
     return isIn(P::Q2, getGpuStride(P::K2, 3)) || isIn(P::Lambda, P::LambdaH) ||
-           isIn(P::Max2, P::Acc2) ||
+           isIn(P::Max2, P::Acc2) || isIn(P::Sink2, P::Sink2H) ||
+           isIn(P::Lse2, P::Lse2T) ||
            llvm::is_contained({P::Q2Map, P::K2Map, P::SignalPerNoise,
                                P::NoisePerKey2, P::SignalPerLambda,
                                P::SignalPerAcc2, P::NoiseHeads},
@@ -135,7 +146,10 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Decode, bulk},
         {GpuKernelKind::Merge, split}})
-    for (unsigned features = 0; features < 2 * kOneMap; ++features) {
+    for (unsigned features = 0; features < 2 * kSums; ++features) {
+      // Sums end in one way, whatever is before and behind them.
+      if (features & kSums && features & ~(kSums | kOneMap | 4 | 128))
+        continue;
       // Sequences and pages, with copies by element and with one K.
       if (features & (128 | 256) && features & (4 | 8 | 16 | 32 | 64))
         continue;
@@ -211,7 +225,7 @@ TEST_F(KernelParamsTest, TensorMapsComeFirst) {
 TEST_F(KernelParamsTest, StridesFollowTheirTensor) {
   for (GpuParam tensor :
        {GpuParam::Q1, GpuParam::K1, GpuParam::Q2, GpuParam::K2, GpuParam::V,
-        GpuParam::O, GpuParam::Gate}) {
+        GpuParam::O, GpuParam::Gate, GpuParam::X}) {
     EXPECT_EQ(getGpuParam(tensor).type, GpuParamType::Pointer);
     for (unsigned axis = 0; axis < 4; ++axis) {
       const GpuParamRow &row = getGpuParam(getGpuStride(tensor, axis));

@@ -38,6 +38,8 @@ struct GpuAttentionShape {
   /// What is kept across the loop over keys: a gate's rows, bounds of packed
   /// sequences, a table of pages.
   bool gate = false, packed = false, paged = false;
+  /// X is a destination too, which not every kernel stores.
+  bool savesX = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;
   /// All tiles of queries see the same number of keys: nothing hides any, and

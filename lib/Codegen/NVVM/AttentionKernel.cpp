@@ -64,6 +64,8 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
     type = spec.gateType;
   else if (tensor == GpuParam::O)
     type = spec.resultType;
+  else if (tensor == GpuParam::X)
+    type = spec.savedType;
   const bool isOfKeys =
       tensor == GpuParam::K1 || tensor == GpuParam::K2 || tensor == GpuParam::V;
   Value pointer = param(tensor);
@@ -99,6 +101,14 @@ Value AttentionKernel::isSeenInPart(Value row, int64_t rows, Value key,
   return b.orI(
       b.compare(LLVM::ICmpPredicate::sgt, b.add(key, keys - 1), lastSeen),
       b.compare(LLVM::ICmpPredicate::slt, key, firstSeen));
+}
+
+Value AttentionKernel::getLog2Scale() {
+  // States of ranges are in the op's unit.
+  if (spec.kind == GpuKernelKind::Merge || spec.scaledScores())
+    return b.f32(kLog2E);
+  // Scores of plain kernels are multiplied by it before the maximum is taken.
+  return spec.isPlain() ? b.f32(1.0) : param(GpuParam::ScoreScale);
 }
 
 Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {

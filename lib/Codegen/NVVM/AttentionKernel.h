@@ -88,6 +88,8 @@ struct AttentionKernel {
   /// Whether some of `rows` queries from `row` on does not see some of `keys`
   /// keys from `key` on, by the masks that are intervals.
   Value isSeenInPart(Value row, int64_t rows, Value key, int64_t keys);
+  /// What turns the unit in which maxima are kept into powers of two, f32.
+  Value getLog2Scale();
   /// lambda of signal head `head` at row `row`, after its activation.
   Value loadLambda(Value batch, Value row, Value head);
   /// Makes `number` the thread's, and what follows from it.
@@ -202,13 +204,31 @@ struct QuadColumns {
 };
 
 /// Norm, weight, scale, gate, rounding and the store of rows of one head whose
-/// columns are spread over lanes.
+/// columns are spread over lanes; or, of X, rounding and the store alone.
 class Epilogue {
 public:
-  Epilogue(AttentionKernel &kernel, Value batch, Value head);
-  /// weight / sum, or 0 for a row without keys, whatever the weight is. NaN
-  /// stays NaN.
-  Value divideBySum(Value weight, Value sum);
+  /// `output`: O or X.
+  Epilogue(AttentionKernel &kernel, Value batch, Value head,
+           GpuParam output = GpuParam::O);
+  /// A row of a map that has seen every key.
+  struct RowSum {
+    /// The map: `map`, or, where warps have one map each, the second one if
+    /// `isSecond`, an i1.
+    int64_t map = 0;
+    Value isSecond;
+    /// The maximum that the sum is relative to, in the kernel's unit, and the
+    /// sum of exponentials, f32; both complete in every thread.
+    Value max, sum;
+    /// Where sums end with more than a division: the number of the query, i32,
+    /// and whether this thread stores the logarithm: of the threads that have
+    /// the row one, and none where the query does not exist.
+    Value query, isStored;
+  };
+  /// weight / (sum + sink), relative to the maximum of the row: what its
+  /// accumulators are multiplied by; 0 for a row without keys, whatever the
+  /// weight is. NaN stays NaN. Stores the logarithm of the sum, where the
+  /// kernel does.
+  Value divideBySum(Value weight, const RowSum &row);
   /// What the norm multiplies a row by, from the sum of its squares.
   Value rowFactor(Value squares);
   /// Finishes and stores the row of query `query`, of which this lane has a
@@ -238,6 +258,10 @@ public:
                    const Row &row, const QuadColumns &columns, int64_t tile);
 
 private:
+  /// The sink of the row's head of map 0 or 1 in units of log2; -inf without
+  /// one.
+  Value loadSink(int64_t map);
+  void storeLogarithm(int64_t map, Value logarithm, Value query);
   /// `gate`: that of the column, if it is loaded already.
   Value finish(Value x, Value factor, const Row &row, Value column,
                Value gate = Value());
@@ -256,6 +280,11 @@ private:
 
   AttentionKernel &kernel;
   GpuBuilder &b;
+  const Value batch, head;
+  const GpuParam output;
+  /// Of the elements that are stored, and of the gate, if it has a part in
+  /// them.
+  const Type type, gateType;
   Value outBase, gateBase;
 };
 

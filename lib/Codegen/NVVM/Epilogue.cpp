@@ -11,29 +11,25 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-Epilogue::Epilogue(AttentionKernel &kernel, Value batch, Value head)
-    : kernel(kernel), b(kernel.b) {
-  using P = GpuParam;
-  outBase = kernel.headBase(P::O, batch, head);
-  if (kernel.spec.gateType)
-    gateBase = kernel.headBase(P::Gate, batch, head);
+Epilogue::Epilogue(AttentionKernel &kernel, Value batch, Value head,
+                   GpuParam output)
+    : kernel(kernel), b(kernel.b), batch(batch), head(head), output(output),
+      type(output == GpuParam::X ? kernel.spec.savedType
+                                 : kernel.spec.resultType),
+      gateType(output == GpuParam::X ? Type() : kernel.spec.gateType) {
+  outBase = kernel.headBase(output, batch, head);
+  if (gateType)
+    gateBase = kernel.headBase(GpuParam::Gate, batch, head);
 }
 
 Epilogue::Row Epilogue::locate(Value query) {
-  using P = GpuParam;
   Value wide = b.toI64(query);
-  Row row{kernel.stridePointer(kernel.spec.resultType, outBase, wide,
-                               kernel.rowStride(P::O)),
+  Row row{kernel.stridePointer(type, outBase, wide, kernel.rowStride(output)),
           Value()};
-  if (Type type = kernel.spec.gateType)
-    row.gate =
-        kernel.stridePointer(type, gateBase, wide, kernel.rowStride(P::Gate));
+  if (gateType)
+    row.gate = kernel.stridePointer(gateType, gateBase, wide,
+                                    kernel.rowStride(GpuParam::Gate));
   return row;
-}
-
-Value Epilogue::divideBySum(Value weight, Value sum) {
-  GpuMath math(b);
-  return emitPerSum(math, weight, sum);
 }
 
 Value Epilogue::rowFactor(Value squares) {
@@ -54,6 +50,8 @@ Value Epilogue::rowFactor(Value squares) {
 
 Value Epilogue::finish(Value x, Value factor, const Row &row, Value column,
                        Value gate) {
+  if (output == GpuParam::X)
+    return x;
   const GpuKernelSpec &spec = kernel.spec;
   auto load = [&](Type type, Value base, GpuParam stride) {
     return b.loadAsF32(type, kernel.stridePointer(type, base, b.toI64(column),
@@ -78,7 +76,6 @@ Value Epilogue::finish(Value x, Value factor, const Row &row, Value column,
 std::array<Value, 2> Epilogue::finishBoth(const std::array<Value, 2> &pair,
                                           Value factor, const Row &row,
                                           Value column) {
-  const Type gateType = kernel.spec.gateType;
   // One load from a row that all pairs share: an address for each element was
   // seen to take the registers of 300 bytes.
   std::array<Value, 2> gates;
@@ -91,11 +88,10 @@ std::array<Value, 2> Epilogue::finishBoth(const std::array<Value, 2> &pair,
 
 void Epilogue::storeOne(Value x, Value factor, const Row &row, Value column,
                         int64_t maxColumn) {
-  Type type = kernel.spec.resultType;
   auto store = [&] {
     Value y = b.round(type, finish(x, factor, row, column));
     b.store(y, kernel.stridePointer(type, row.out, b.toI64(column),
-                                    kernel.param(GpuParam::OW)));
+                                    kernel.param(getGpuStride(output, 3))));
   };
   int64_t width = kernel.spec.valueDim;
   if (maxColumn < width)
@@ -129,7 +125,7 @@ void Epilogue::storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
       continue;
     auto store = [&] {
       b.store(b.pack(finishBoth(pair, factor, row, column)),
-              b.element(kernel.spec.resultType, row.out, b.toI64(column)), 8);
+              b.element(type, row.out, b.toI64(column)), 8);
     };
     if (offset + columns.maxStart < width)
       store();
@@ -166,7 +162,7 @@ Value Epilogue::finishPair(const std::array<Value, 2> &pair, Value factor,
     column = b.minS(column, b.i32(width - 8));
   column = b.add(column, b.mul(kernel.laneColumn, 2));
   auto [first, second] = finishBoth(pair, factor, row, column);
-  return b.packPair(kernel.spec.resultType, first, second);
+  return b.packPair(type, first, second);
 }
 
 void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
@@ -176,7 +172,7 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
   Value inside = b.compare(LLVM::ICmpPredicate::slt, query, queries);
   // In f32 the pairs of a quad are 32 bytes side by side, and nothing needs to
   // be exchanged for whole sectors.
-  if (kernel.spec.elementwise || kernel.spec.resultType.isF32()) {
+  if (kernel.spec.elementwise || type.isF32()) {
     b.branch(inside,
              [&] { storePairs(pairs, factor, locate(query), columns); });
     return;
@@ -207,8 +203,7 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
       stored = b.andI(
           stored, b.compare(LLVM::ICmpPredicate::slt, t, b.i32(tiles - group)));
     b.branch(stored, [&] {
-      b.store(b.pack(words),
-              b.element(kernel.spec.resultType, row.out, b.toI64(column)), 16);
+      b.store(b.pack(words), b.element(type, row.out, b.toI64(column)), 16);
     });
   }
 }

@@ -142,6 +142,9 @@ Value GpuBuilder::compareF(LLVM::FCmpPredicate predicate, Value a, Value b) {
 Value GpuBuilder::exp2(Value x) {
   return intrinsic(f32(), "llvm.nvvm.ex2.approx.ftz.f32", x);
 }
+Value GpuBuilder::log2(Value x) {
+  return intrinsic(f32(), "llvm.nvvm.lg2.approx.ftz.f", x);
+}
 Value GpuBuilder::reciprocal(Value x) {
   return intrinsic(f32(), "llvm.nvvm.rcp.approx.ftz.f", x);
 }

@@ -56,6 +56,12 @@ static void setEpilogue(HeadEpilogueOpInterface op, GpuKernelSpec &spec) {
   spec.resultType = elementType(op.getInit());
   spec.normWeightType = elementType(op.getNormWeight());
   spec.gateType = elementType(op.getGate());
+  const AttentionOperands operands = getAttentionOperands(op);
+  spec.savedType = elementType(operands.x.value);
+  for (unsigned map = 0; map < 2; ++map) {
+    spec.sinkTypes[map] = elementType(operands.sinks[map].value);
+    spec.storesLogSums[map] = bool(operands.lses[map]);
+  }
 }
 
 GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,

@@ -108,8 +108,22 @@ bool hasNormWeight(const GpuKernelSpec &spec) {
 bool hasGate(const GpuKernelSpec &spec) {
   return finishes(spec) && spec.gateType;
 }
+template <unsigned map>
+bool hasSink(const GpuKernelSpec &spec) {
+  return finishes(spec) && spec.sinkTypes[map];
+}
+template <unsigned map>
+bool storesLogSums(const GpuKernelSpec &spec) {
+  return finishes(spec) && spec.storesLogSums[map];
+}
 bool readsGateByElement(const GpuKernelSpec &spec) {
   return hasGate(spec) && storesByElement(spec);
+}
+bool savesX(const GpuKernelSpec &spec) {
+  return finishes(spec) && spec.savedType;
+}
+bool storesXByElement(const GpuKernelSpec &spec) {
+  return savesX(spec) && storesByElement(spec);
 }
 /// Of the norm and of lambda, and whether pairs of the bias may be loaded.
 bool readsFlags(const GpuKernelSpec &spec) {

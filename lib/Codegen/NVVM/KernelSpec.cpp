@@ -184,6 +184,12 @@ std::string GpuKernelSpec::getName() const {
   if (hasEpilogue) {
     type("weight", normWeightType);
     type("gate", gateType);
+    type("x", savedType);
+    type("sink", sinkTypes[0]);
+    type("sink2", sinkTypes[1]);
+    for (auto [map, stores] : llvm::enumerate(storesLogSums))
+      if (stores)
+        os << "_lse" << map + 1;
   }
   return name;
 }

@@ -235,11 +235,20 @@ void LaunchBuilder::fillEpilogue(const EpilogueRules &epilogue,
   using View = OperandView;
   setTensor(P::O, operands.output);
   setTensor(P::Gate, operands.gate);
+  setTensor(P::X, operands.x);
   if (operands.lambda)
     setOperand(P::Lambda, operands.lambda,
                {View::Batch, View::Row, View::Head});
   if (operands.normWeight)
     setOperand(P::NormWeight, operands.normWeight, {View::Column});
+  const P sinks[] = {P::Sink1, P::Sink2}, lses[] = {P::Lse1, P::Lse2};
+  for (unsigned map = 0; map < 2; ++map) {
+    if (operands.sinks[map])
+      setOperand(sinks[map], operands.sinks[map], {View::Head});
+    if (operands.lses[map])
+      setOperand(lses[map], operands.lses[map],
+                 {View::Batch, View::Head, View::Row});
+  }
   if (signalPerNoise)
     argument(P::SignalPerNoise) = i32(signalPerNoise);
   // A lambda without heads is the same for all of them.
@@ -273,7 +282,7 @@ Value LaunchBuilder::canCopyChunks() {
   using View = OperandView;
   for (const View *view :
        {&operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v,
-        &operands.output, &operands.gate}) {
+        &operands.output, &operands.x, &operands.gate}) {
     if (!*view)
       continue;
     Value bits = address(view->value);

@@ -78,6 +78,10 @@ SmallVector<Value> MapCombiner::sumSquares(const Accumulator &x) {
 
 void MapCombiner::finishRows(const Accumulator &x) {
   Epilogue epilogue(kernel, place.batch, place.head);
+  if (kernel.spec.savedType) {
+    Epilogue saved(kernel, place.batch, place.head, GpuParam::X);
+    storeRows(x, /*squares=*/{}, saved);
+  }
   SmallVector<Value> squares = sumSquares(x);
   if (exchange) // the other half of the columns
     for (auto [sum, other] : llvm::zip(squares, exchange->numbers(squares)))
@@ -85,6 +89,11 @@ void MapCombiner::finishRows(const Accumulator &x) {
   if (storeTile)
     return storeTile(x.front(), {epilogue.rowFactor(squares[0]),
                                  epilogue.rowFactor(squares[1])});
+  storeRows(x, squares, epilogue);
+}
+
+void MapCombiner::storeRows(const Accumulator &x, ArrayRef<Value> squares,
+                            Epilogue &epilogue) {
   QuadColumns columns{b.i32(0)};
   if (exchange)
     columns = {b.mul(ownMap, 16), /*maxStart=*/16, /*alternating=*/true};
@@ -93,8 +102,10 @@ void MapCombiner::finishRows(const Accumulator &x) {
       SmallVector<std::array<Value, 2>> pairs;
       for (const Fragment &fragment : tile)
         pairs.push_back({fragment[2 * h], fragment[2 * h + 1]});
-      epilogue.storeRow(pairs, epilogue.rowFactor(squares[2 * rowTile + h]),
-                        queryRow(rowTile, h), columns);
+      Value factor;
+      if (!squares.empty())
+        factor = epilogue.rowFactor(squares[2 * rowTile + h]);
+      epilogue.storeRow(pairs, factor, queryRow(rowTile, h), columns);
     }
 }
 
@@ -113,7 +124,10 @@ MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
                              b.f32(-1.0));
       }
       for (auto [map, ofMap] : llvm::enumerate(states)) {
-        Value sum = softmax.reduceQuad(ofMap[rowTile].sum[h]);
+        Epilogue::RowSum row;
+        row.map = static_cast<int64_t>(map);
+        row.max = ofMap[rowTile].max[h];
+        row.sum = softmax.reduceQuad(ofMap[rowTile].sum[h]);
         Value weight = minusLambda;
         if (placement == GpuPlacement::Both)
           weight = map ? minusLambda : b.f32(1.0);
@@ -121,7 +135,16 @@ MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
           weight =
               b.select(b.compare(LLVM::ICmpPredicate::eq, ownMap, b.i32(0)),
                        b.f32(1.0), minusLambda);
-        factors[map][rowTile][h] = epilogue.divideBySum(weight, sum);
+        if (kernel.spec.endsSums()) {
+          row.query = queryRow(rowTile, h);
+          // The first of the four lanes that have the row, if it exists.
+          row.isStored = b.andI(
+              b.compare(LLVM::ICmpPredicate::eq, kernel.laneColumn, b.i32(0)),
+              b.compare(LLVM::ICmpPredicate::sle, row.query, lastRow));
+          if (placement != GpuPlacement::Both)
+            row.isSecond = b.compare(LLVM::ICmpPredicate::ne, ownMap, b.i32(0));
+        }
+        factors[map][rowTile][h] = epilogue.divideBySum(weight, row);
       }
     }
   if (exchange) {

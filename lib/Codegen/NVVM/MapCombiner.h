@@ -73,6 +73,10 @@ private:
   /// Sums of squares of each row of a lane.
   SmallVector<Value> sumSquares(const Accumulator &x);
   void finishRows(const Accumulator &x);
+  /// Stores rows; the norm multiplies them by what follows from `squares`, if
+  /// there are any.
+  void storeRows(const Accumulator &x, ArrayRef<Value> squares,
+                 Epilogue &epilogue);
   /// Finishes `tiles` of columns that this lane left at `passed`.
   void finishPassed(Value passed, ArrayRef<Value> squares, int64_t tiles);
 

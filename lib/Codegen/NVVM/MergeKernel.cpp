@@ -263,11 +263,23 @@ void MergeKernel::emit() {
   Value column = b.minS(kernel.thread, b.i32(width - 1));
   MapPair sums = joinWarps(ValueRange(final).drop_front(2 * numMaps), column);
   Epilogue epilogue(kernel, batch, head);
-  Value one = epilogue.divideBySum(b.f32(1.0), final[1]);
+  auto divide = [&](Value weight, int64_t map) {
+    Epilogue::RowSum end;
+    end.map = map;
+    end.max = final[2 * map];
+    end.sum = final[2 * map + 1];
+    if (spec.endsSums()) {
+      end.query = query;
+      end.isStored =
+          b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
+    }
+    return epilogue.divideBySum(weight, end);
+  };
+  Value one = divide(b.f32(1.0), 0);
   Value two;
   if (numMaps == 2) {
     Value lambda = kernel.loadLambda(batch, query, head);
-    two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)), final[3]);
+    two = divide(b.mulF(lambda, b.f32(-1.0)), 1);
   }
   Value x = b.mulF(sums[0], one);
   if (two)

@@ -216,12 +216,21 @@ void PlainKernel::finish(ValueRange values) {
   Value lambda;
   if (!isOne)
     lambda = kernel.loadLambda(batch, row, head);
-  Value one =
-      epilogue.divideBySum(b.f32(1.0), reduce(values[1], /*max=*/false));
+  auto divide = [&](Value weight, int64_t map) {
+    Epilogue::RowSum end;
+    end.map = map;
+    end.max = values[2 * map];
+    end.sum = reduce(values[2 * map + 1], /*max=*/false);
+    if (spec.endsSums()) {
+      end.query = row;
+      end.isStored = b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
+    }
+    return epilogue.divideBySum(weight, end);
+  };
+  Value one = divide(b.f32(1.0), 0);
   Value two;
   if (!isOne)
-    two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)),
-                               reduce(values[3], /*max=*/false));
+    two = divide(b.mulF(lambda, b.f32(-1.0)), 1);
   SmallVector<Value> x;
   Value squares = b.f32(0.0);
   for (int64_t i = 0; i < columns; ++i) {
@@ -234,6 +243,9 @@ void PlainKernel::finish(ValueRange values) {
     Value counted = b.select(inside, sum, b.f32(0.0));
     squares = b.fma(counted, counted, squares);
   }
+  if (spec.savedType)
+    Epilogue(kernel, batch, head, GpuParam::X)
+        .storeColumns(x, /*factor=*/{}, row);
   epilogue.storeColumns(x, epilogue.rowFactor(reduce(squares, /*max=*/false)),
                         row);
 }

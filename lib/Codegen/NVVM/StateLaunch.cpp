@@ -86,15 +86,16 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   rewriter.eraseOp(op);
 }
 
-/// The op of the block of `op` that merges ranges into `sum` and `acc`, if
-/// nothing but that, `op` and the end of their lives uses what it writes.
-static MergeOp findMerge(FinalizeOp op, Value sum, Value acc) {
+/// The op of the block of `op` that merges ranges into `sum`, `acc` and, unless
+/// it is null, `max`, if nothing but that, `op` and the end of their lives uses
+/// what it writes.
+static MergeOp findMerge(FinalizeOp op, Value max, Value sum, Value acc) {
   MergeOp merge;
   for (Operation *user : acc.getUsers())
     if (auto writer = dyn_cast<MergeOp>(user))
       if (writer.getInitAcc() == acc && writer.getInitSum() == sum &&
-          writer.joinsRanges() && writer->getBlock() == op->getBlock() &&
-          writer->isBeforeInBlock(op))
+          (!max || writer.getInitMax() == max) && writer.joinsRanges() &&
+          writer->getBlock() == op->getBlock() && writer->isBeforeInBlock(op))
         merge = writer;
   if (!merge)
     return {};
@@ -108,9 +109,10 @@ static MergeOp findMerge(FinalizeOp op, Value sum, Value acc) {
 }
 
 FailureOr<MergedEnd> mlir::diffattn::findMerges(FinalizeOp op) {
-  MergedEnd ops{findMerge(op, op.getSum1(), op.getAcc1()), {}, op};
+  MergedEnd ops{
+      findMerge(op, op.getMax1(), op.getSum1(), op.getAcc1()), {}, op};
   if (op.hasSecondMap())
-    ops.merge2 = findMerge(op, op.getSum2(), op.getAcc2());
+    ops.merge2 = findMerge(op, op.getMax2(), op.getSum2(), op.getAcc2());
   if (!ops.merge1 || (op.hasSecondMap() && !ops.merge2))
     return op.emitOpError()
            << "expected states of "

@@ -71,8 +71,9 @@ public:
   /// The larger one; the other one if one is NaN.
   Value maxF(Value a, Value b);
   Value compareF(LLVM::FCmpPredicate predicate, Value a, Value b);
-  /// Approximations by one instruction: 2^x, 1/x, 1/sqrt(x), sqrt(x).
+  /// Approximations by one instruction: 2^x, log2(x), 1/x, 1/sqrt(x), sqrt(x).
   Value exp2(Value x);
+  Value log2(Value x);
   Value reciprocal(Value x);
   Value reciprocalSqrt(Value x);
   Value sqrt(Value x);

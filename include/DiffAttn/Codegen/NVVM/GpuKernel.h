@@ -64,14 +64,25 @@ struct GpuKernelSpec {
   Type getMaskType(MaskOperand operand) const {
     return maskTypes[static_cast<size_t>(operand)];
   }
+  /// Of X, which is stored as it is before norm and gate; null where it is not
+  /// asked for.
+  Type savedType;
   /// Null if there is none.
   Type normWeightType, gateType;
+  /// Of the sinks of map 1 and map 2; null for those that there are not.
+  std::array<Type, 2> sinkTypes;
+  /// Whether logarithms of the sums of map 1 and of map 2 are stored.
+  std::array<bool, 2> storesLogSums = {};
   /// Of cu_seqlens_q, cu_seqlens_k and block_table, i32 or i64; null for those
   /// that there are not.
   Type queryBoundType, keyBoundType, pageType;
   /// Whether sequences follow one another, and whether keys lie in pages.
   bool isPacked() const { return static_cast<bool>(queryBoundType); }
   bool isPaged() const { return static_cast<bool>(pageType); }
+  /// Whether sinks join the sums of rows, or their logarithms are stored.
+  bool endsSums() const {
+    return sinkTypes[0] || sinkTypes[1] || storesLogSums[0] || storesLogSums[1];
+  }
   bool softcap = false;
   /// Scale scores before the maximum is taken: with a bias, a softcap or a
   /// scale that is not positive, or large.
