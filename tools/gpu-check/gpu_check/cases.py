@@ -25,7 +25,7 @@ class Case:
     norm: bool = False
     sigmoid: bool = False  # a lambda of each token and head, through a sigmoid; else one number
     softcap: float = 0.0
-    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, sequences, pages, heads, f32
+    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, sequences, pages, sink, sink2, x, lse1, lse2, heads, f32
     queries: int = 0       # 0: any
     use: str = "check"     # or time
     schedule: str = ""     # the attribute, where it is not the one that the pass chooses
@@ -78,7 +78,12 @@ class Case:
         tables = (["cu_seqlens_q"] if self.packed else []) + (["block_table"] if self.paged else ["cu_seqlens_k"] if self.packed else [])
         given = {*self.extra, *(["kv_len"] if self.paged else [])}
         maps = ["q1", "k1", "v", "o"] if self.one_map else ["q1", "k1", "q2", "k2", "v", "lambda", "o"]
-        return maps + [name for name in order if name in given] + segments + tables
+        return maps + [name for name in order if name in given] + segments + tables + [name for name in shipped.LAST if name in self.extra]
+
+    @property
+    def sums(self):
+        """What joins the sums of rows, and where their logarithms go."""
+        return [name for name in shipped.SUMS if name in self.extra]
 
 
 def from_json(fields):

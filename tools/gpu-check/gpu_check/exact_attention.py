@@ -10,11 +10,18 @@ from . import cases
 GATES = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
 
 
+#: What logarithms of sums may be off by, of 1 and of themselves, by the type of the operands.
+LOG_GATES = {"f32": 2e-5, "f16": 5e-4, "bf16": 5e-4}
+
+
 class Exact(NamedTuple):
-    """A result in f64, M, and N, M with every weight as large as the largest of its row and map; each [B, Hs, rows, dv]."""
+    """A result in f64, M, and N, M with every weight as large as the largest of its row and map; each [B, Hs, rows, dv]. The logarithms
+    of the sums of each map, [B, Hs, rows] and [B, Hn, rows], and all of the rows before norm and gate."""
     result: torch.Tensor
     m: torch.Tensor
     n: torch.Tensor
+    logarithms: tuple = ()
+    before: tuple = ()
 
 
 def half_step(dtype):
@@ -66,21 +73,28 @@ def exact(case, tensors, rows=None):
     seen = visible(case, tensors, rows)
     bias = tensors["bias"][:, :, rows].double() if "bias" in tensors else None
 
-    def one_map(q, k):
+    logarithms = []
+
+    def one_map(q, k, sink):
         scores = q[:, :, rows].double() @ _spread(k, q.shape[1]).double().transpose(-1, -2) * cases.SCALE
         if case.softcap:
             scores = case.softcap * torch.tanh(scores / case.softcap)
         if bias is not None:
             scores = scores + bias
-        weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -1)
-        return torch.where(seen.any(-1, keepdim=True), weights, 0.0)
+        scores = scores.masked_fill(~seen, -math.inf)
+        total = torch.logsumexp(scores, -1, keepdim=True)
+        if sink in tensors:
+            total = torch.logaddexp(total, tensors[sink].double()[None, :, None, None])
+        some = seen.any(-1, keepdim=True)
+        logarithms.append(torch.where(some, total, -math.inf).squeeze(-1))
+        return torch.where(some, torch.exp(scores - total), 0.0)
 
-    first = one_map(tensors["q1"], tensors["k1"])
+    first = one_map(tensors["q1"], tensors["k1"], "sink")
     values = _spread(tensors["v"], heads).double()
     weights = sizes = first
     largest = first.amax(-1, keepdim=True)
     if not case.one_map:
-        second = one_map(tensors["q2"], tensors["k2"])
+        second = one_map(tensors["q2"], tensors["k2"], "sink2")
         second = _spread(second, heads) if noise != heads else second
         lam = _lambda(case, tensors, rows, heads).double()
         lam = torch.sigmoid(lam) if case.sigmoid else lam
@@ -88,6 +102,7 @@ def exact(case, tensors, rows=None):
         largest = largest + lam.abs() * second.amax(-1, keepdim=True)
     x, m = weights @ values, sizes @ values.abs()
     n = largest * (seen.double() @ values.abs())
+    before = x, m, n
     factor = torch.full((), case.out_scale, dtype=torch.float64, device=device)
     if case.norm:
         factor = factor / torch.sqrt(x.square().mean(-1, keepdim=True) + cases.EPS)
@@ -97,7 +112,7 @@ def exact(case, tensors, rows=None):
         factor = factor * tensors["weight"].double()
     if "gate" in tensors:
         factor = factor * torch.sigmoid(tensors["gate"][:, :, rows].double())
-    return Exact(x * factor, m * factor.abs(), n * factor.abs())
+    return Exact(x * factor, m * factor.abs(), n * factor.abs(), tuple(logarithms), before)
 
 
 def tail(case, tensors, x):
@@ -123,20 +138,27 @@ def composition(case, tensors):
         mask = mask + tensors["bias"]
     values = _spread(tensors["v"], heads)
 
-    def one_map(q, k):
+    def one_map(q, k, sink):
+        of_sink = _spread(tensors[sink].to(element)[None, :, None, None], heads) if sink in tensors else None
         q, k = _spread(q, heads), _spread(_spread(k, q.shape[1]), heads)
-        if case.softcap:
+        if of_sink is not None:
+            scores = q @ k.transpose(-1, -2) * cases.SCALE
+            if case.softcap:
+                scores = case.softcap * torch.tanh(scores / case.softcap)
+            joined = torch.cat([scores + mask, of_sink.expand(*scores.shape[:-1], 1)], -1)
+            result = torch.softmax(joined.float(), -1)[..., :-1].to(element) @ values
+        elif case.softcap:
             scores = case.softcap * torch.tanh(q @ k.transpose(-1, -2) * (cases.SCALE / case.softcap))
             result = torch.softmax((scores + mask).float(), -1).to(element) @ values
         else:
             result = torch.nn.functional.scaled_dot_product_attention(q, k, values, attn_mask=mask, scale=cases.SCALE)
         return torch.where(seen.any(-1, keepdim=True), result, 0)
 
-    x = one_map(tensors["q1"], tensors["k1"])
+    x = one_map(tensors["q1"], tensors["k1"], "sink")
     if not case.one_map:
         lam = _lambda(case, tensors, rows, heads)
         lam = (torch.sigmoid(lam) if case.sigmoid else lam).to(element)
-        x = x - lam * one_map(tensors["q2"], tensors["k2"])
+        x = x - lam * one_map(tensors["q2"], tensors["k2"], "sink2")
     return tail(case, tensors, x)
 
 
@@ -152,3 +174,11 @@ def measured(got, exact, element):
     error = ((got.double() - exact.result).abs() - subnormal).clamp_min(0)
     ratio = torch.where(error == 0, 0.0, error / exact.m)
     return math.inf if not bool(torch.isfinite(got).all()) else float(torch.nan_to_num(ratio, nan=math.inf).max())
+
+
+def log_error(got, want):
+    """The largest error of a logarithm of a sum, of 1 and of itself; infinite where something is not finite, but for rows without keys,
+    which have -inf."""
+    empty = torch.isneginf(want)
+    error = torch.where(empty, torch.where(torch.isneginf(got), 0.0, math.inf), (got.double() - want).abs() / (1 + want.abs()))
+    return float(torch.nan_to_num(error, nan=math.inf).max())

@@ -121,6 +121,13 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
                              else torch.full((), 0.4, device=device))
     result = TYPES["f32"] if "f32" in case.extra else element
     tensors["o"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=result, device=device))
+    if "x" in case.extra:
+        tensors["x"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=element, device=device))
+    for name in case.sums:
+        heads = hn if name.endswith("2") else hs
+        # The first head's sink is above every score, the last one's is none.
+        tensors[name] = (torch.full((batch, heads, tq), math.nan, device=device) if name.startswith("lse")
+                         else torch.linspace(30, -5, heads, device=device).index_fill(0, torch.tensor([heads - 1], device=device), -math.inf))
     if "weight" in case.extra:
         tensors["weight"] = (1 + 0.1 * normal(case.dv, dtype=torch.float32)).to(element)
     if "bias" in case.extra:

@@ -20,6 +20,12 @@ RMS = "norm = #diffattn.norm<rms>, out_scale = 0.8 : f32"
 SIGMOID = "lambda_act = #diffattn.activation<sigmoid>"
 CAUSAL = "is_causal"
 SOFTCAP = "softcap = 30.0 : f32"
+#: What joins the sums of rows, and where their logarithms go; of one map the first of each.
+SUMS, SUMS_OF_ONE = ["sink", "sink2", "lse1", "lse2"], ["sink", "lse1"]
+#: What is kept for gradients, of rows with a norm or a gate.
+SAVED = ["x", "lse1", "lse2"]
+#: The arguments of either, in their order.
+LAST = ["sink", "sink2", "x", "lse1", "lse2"]
 VARIANTS = [
     ("v1", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
     ("v1-wide", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
@@ -74,16 +80,37 @@ VARIANTS = [
     ("one-map-pages", 128, 128, (4, 0, 2, 0, 2), False, [CAUSAL], ["sequences", "pages"]),
     ("one-map-gate", 128, 128, (4, 0, 2, 0, 2), False, [CAUSAL], ["gate"]),
     ("one-map-f32-result", 64, 64, (4, 0, 2, 0, 2), False, [CAUSAL], ["f32"]),
+    ("v1-sums", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", *SUMS]),
+    ("v1-lse", 64, 128, (4, 4, 2, 2, 2), False, [CAUSAL, RMS], ["weight", "lse1", "lse2"]),
+    ("v1-wide-sums", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight", *SUMS]),
+    ("v1-830m-sums", 96, 192, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight", *SUMS]),
+    ("v2-sums", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], SUMS),
+    ("gdla-sums", 192, 128, (8, 2, 2, 2, 2), True, ["window = array<i64: 128, 0>", SIGMOID], ["gate", *SUMS]),
+    ("dragon-sums", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, SOFTCAP], SUMS),
+    ("edifice-sums", 64, 64, (4, 4, 4, 4, 4), False, [CAUSAL], SUMS),
+    ("v1-sequences-sums", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "sequences", *SUMS]),
+    ("v1-saved", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", *SAVED]),
+    ("v1-wide-saved", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight", *SAVED]),
+    ("gdla-saved", 192, 128, (8, 2, 2, 2, 2), True, ["window = array<i64: 128, 0>", SIGMOID], ["gate", *SAVED]),
+    ("one-map-saved", 64, 64, (4, 0, 2, 0, 2), False, [CAUSAL, RMS], ["x", "lse1"]),
+    ("gpt-oss", 64, 64, (8, 0, 1, 0, 1), False, [CAUSAL], ["sink"]),
+    ("gpt-oss-window", 64, 64, (8, 0, 1, 0, 1), False, ["window = array<i64: 127, 0>"], SUMS_OF_ONE),
+    ("one-map-lse", 128, 128, (4, 0, 1, 0, 1), False, [CAUSAL], ["lse1"]),
+    ("one-map-256-sums", 256, 256, (2, 0, 2, 0, 2), False, [CAUSAL], SUMS_OF_ONE),
+    ("one-map-192-sums", 192, 128, (4, 0, 4, 0, 4), False, [CAUSAL], SUMS_OF_ONE),
+    ("one-map-pages-sums", 128, 128, (4, 0, 2, 0, 2), False, [CAUSAL], ["sequences", "pages", *SUMS_OF_ONE]),
 ]
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
 GENERAL_ONE_MAP = [("general-one-map", 80, 80), ("general-one-map", 24, 40), ("general-one-map", 160, 256)]
 DECODE = ["v1", "v1-packed-i64", "v1-pages", "timm-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "v2-wide-bias", "v2-wide-mask", "gdla",
-          "v1-f32-result", "one-map", "one-map-128", "one-map-256", "one-map-bias", "one-map-pages"]
+          "v1-f32-result", "one-map", "one-map-128", "one-map-256", "one-map-bias", "one-map-pages",
+          "v1-sums", "gpt-oss", "one-map-256-sums"]
 #: What else the code of a kernel depends on: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),
             ([], ["segments"]), ([], ["segments-i64"]), ([SOFTCAP], ["segments-i64"]), ([SOFTCAP], ["bias", "segments-i64"]),
-            ([SOFTCAP], ["mask", "segments-i64"]), ([], ["pages"])]
+            ([SOFTCAP], ["mask", "segments-i64"]), ([], ["pages"]), ([], SUMS), ([SOFTCAP], SUMS), ([SOFTCAP], ["bias", "segments-i64", *SUMS]),
+            ([RMS], ["weight", "gate", *SAVED])]
 #: On sm_90a, what the code of kernels by warpgroups depends on, in all combinations that they take: result and what the end of a row
 #: reads, how sequences and pages lie, and (where a row has most) scores that are scaled first.
 ENDS = [([RMS] * norm, ["weight"] * norm + ["gate"] * gate + ["f32"] * wide) for norm, gate, wide in itertools.product((0, 1), repeat=3)]
@@ -92,14 +119,15 @@ SCALED = "scale = 20.0 : f32"
 WARPGROUPS = [(attrs, extra + place) for attrs, extra in ENDS for place in PLACES]
 WARPGROUPS += [([RMS, SCALED], ["weight", "gate", *place]) for place in PLACES]
 #: Of f32, whose kernels are all of one form, the least and the most, with strides that none shares.
-PLAIN = [([CAUSAL], []), ([CAUSAL, RMS], ["weight", "sequences"]), ([SOFTCAP, RMS], ["weight", "gate", "sequences", "pages"]), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
+PLAIN = [([CAUSAL], []), ([CAUSAL], SUMS), ([CAUSAL, RMS], ["weight", "sequences"]), ([SOFTCAP, RMS], ["weight", "gate", "sequences", "pages"]), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
          "sm_90": (2048, 32, 228 << 10), "sm_90a": (2048, 32, 228 << 10)}
 
 
 def attention(name, element, variant, queries):
     """A function with one op of `variant`; `queries` is a number or `?`. Extra operands: bias, mask, weight, gate, kv_len,
-    q_offset, segments (of i32) or segments-i64, sequences (packed, by i32), pages (by i32); heads for a lambda of each head, f32 for a result in f32."""
+    q_offset, segments (of i32) or segments-i64, sequences (packed, by i32), pages (by i32), sink, sink2, lse1 and lse2, of which one map
+    has the first ones, x; heads for a lambda of each head, f32 for a result in f32."""
     _, d, dv, (hs, hn, hk1, hk2, hv), shared, attrs, extra = variant
     is_packed, is_paged = "sequences" in extra, "pages" in extra
     batch, key_batch = "1" if is_packed else "?", "1" if is_packed and not is_paged else "?"
@@ -131,8 +159,15 @@ def attention(name, element, variant, queries):
         operand, type_ = options[key]
         args[operand] = type_
         text += f" {operand}(%{operand} : {type_})"
+    outs = f"outs(%o : {o})"
+    for operand in (n for n in LAST if n in extra and not (is_one and n.endswith("2"))):
+        heads = hn if operand.endswith("2") else hs
+        args[operand] = (gate if operand == "x" else f"memref<{heads}xf32>" if operand.startswith("sink")
+                         else f"memref<{batch}x{heads}x{queries}xf32>")
+        clause = f" {operand}(%{operand} : {args[operand]})"
+        text, outs = (text + clause, outs) if operand.startswith("sink") else (text, outs + clause)
     joined = ", ".join(f"%{n}: {t}" for n, t in args.items())
-    return (f"func.func @{name.replace('-', '_')}({joined}) {{\n  diffattn.attention {text} outs(%o : {o})\n"
+    return (f"func.func @{name.replace('-', '_')}({joined}) {{\n  diffattn.attention {text} {outs}\n"
             f"    {{{', '.join(attrs if SCALED in attrs else ['scale = 0.125 : f32', *attrs])}}}\n  return\n}}\n")
 
 

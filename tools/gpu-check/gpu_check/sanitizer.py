@@ -10,7 +10,8 @@ from .one_check import PLAIN
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 #: Those with @plain: by kernels of all chips, where the ones before are for this chip alone.
-CASES = ("v1_bf16", "v1_bf16_decode", "v1_wide_f16", "v2_bf16", "v1_bf16@plain", "v1_bf16_decode@plain", "v1_wide_f16@plain")
+CASES = ("v1_bf16", "v1_bf16_decode", "v1_wide_f16", "v2_bf16", "v1_sums_bf16", "v1_bf16@plain", "v1_bf16_decode@plain", "v1_wide_f16@plain",
+         "v1_sums_bf16@plain", "v1_sums_bf16_decode@plain")
 PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",
           "/opt/nvidia/compute-sanitizer/compute-sanitizer")
 #: The command that is watched: its arguments before the pack.
