@@ -72,6 +72,14 @@ class Engine:
         answers = [[list(one.token_ids) for one in answer.outputs] for answer in done]
         return answers if options.get("n") else [answer[0] for answer in answers]
 
+    def logprobs(self, texts, count=1):
+        """Of the likeliest tokens behind each prompt and greedy token: {token: its log-probability} for each of `count` tokens."""
+        from vllm import SamplingParams
+
+        sampling = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False, logprobs=5)
+        done = self.llm.generate([{"prompt_token_ids": text} for text in texts], sampling, use_tqdm=False)
+        return [[{token: one.logprob for token, one in step.items()} for step in answer.outputs[0].logprobs] for answer in done]
+
 
 @contextlib.contextmanager
 def engine(folder, **options):

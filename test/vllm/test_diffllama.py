@@ -2,6 +2,7 @@
 import dataclasses
 
 import pytest
+import torch
 from conftest import diffllama, engine, greedy, prompts
 
 
@@ -70,3 +71,15 @@ def test_faults_are_seen(model, monkeypatch):
         first, second = (layer.self_attn.attn.impl for layer in served.runner.model.model.layers)
         first.lam, second.lam = second.lam, first.lam
         assert served.tokens(texts, 12) != expected, "lambda of another layer"
+
+
+def test_bfloat16(model):
+    """Log-probabilities of the first token are those of f32 by the rounding of bf16, alone and in a batch."""
+    texts = prompts(20, 53, 130)
+    with torch.no_grad():
+        expected = [torch.log_softmax(model(torch.tensor([text])).logits[0, -1], -1) for text in texts]
+    with engine(model.folder, dtype="bfloat16") as served:
+        for batch in (texts[:1], texts):
+            for (first,), reference in zip(served.logprobs(batch), expected):
+                for token, got in first.items():
+                    assert abs(got - reference[token]) < 0.25, (token, got, reference[token])
