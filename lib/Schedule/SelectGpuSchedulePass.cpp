@@ -72,8 +72,11 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   shape.packed = op.isPacked();
   shape.paged = op.isPaged();
   auto end = dyn_cast<HeadEpilogueOpInterface>(op.getOperation());
-  shape.gate = end && end.getGate();
   shape.savesX = attention && attention.getX();
+  // What ends the sums of two maps, and X, was seen to take what a gate does.
+  const bool hasSums = attention && !attention.getSumOperand().empty();
+  shape.gate =
+      (end && end.getGate()) || (shape.maps == 2 && (shape.savesX || hasSums));
   return shape;
 }
 

@@ -204,7 +204,17 @@ func.func @saved_of_one_map(%q: memref<?x8x4x64xbf16>, %o: memref<?x8x4x64xbf16>
   return
 }
 
-// What is added to sums, and where their logarithms go, changes no schedule.
+// With what is added to sums, and where their logarithms go, kernels of two maps are those that have registers for a gate.
+// CHECK-LABEL: func.func @wide_sums
+// CHECK: #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32, q_in_registers = true>]
+// CHECK: lse1({{.*}} #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>]
+func.func @wide_sums(%q: memref<?x8x?x64xbf16>, %v: memref<?x8x?x128xbf16>, %l: memref<f32>, %m: memref<?x8x?xf32>) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : memref<?x8x?x64xbf16>, memref<?x8x?x64xbf16>, memref<?x8x?x64xbf16>, memref<?x8x?x64xbf16>, memref<?x8x?x128xbf16>)
+    lambda(%l : memref<f32>) outs(%v : memref<?x8x?x128xbf16>) {scale = 0.125 : f32}
+  diffattn.attention ins(%q, %q, %q, %q, %v : memref<?x8x?x64xbf16>, memref<?x8x?x64xbf16>, memref<?x8x?x64xbf16>, memref<?x8x?x64xbf16>, memref<?x8x?x128xbf16>)
+    lambda(%l : memref<f32>) outs(%v : memref<?x8x?x128xbf16>) lse1(%m : memref<?x8x?xf32>) {scale = 0.125 : f32}
+  return
+}
 // CHECK-LABEL: func.func @sums
 // CHECK: sink2(%{{.+}} : memref<8xf32>) {{.*}} schedules = [#diffattn.gpu_plain<warps = 4>]
 // CHECK: lse1(%{{.+}} : memref<?x8x?xf32>) {{.*}} schedules = [#diffattn.gpu_plain<warps = 4>]
