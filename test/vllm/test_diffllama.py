@@ -26,11 +26,12 @@ def test_tokens(model):
         assert served.tokens(texts[:2], 12, n=3, temperature=1, top_k=1) == [[one] * 3 for one in expected[:2]]
 
 
-def test_preempted(model):
-    """Pages for fewer tokens than the requests have: some are thrown out, and computed again."""
+def test_preempted(tmp_path):
+    """Pages for fewer tokens than the requests have: some are thrown out, and computed again. Projections with biases."""
+    model = diffllama(tmp_path, attention_bias=True)
     texts = prompts(40, 33, 60, 5, 48, 30)
     expected = [greedy(model, text, 40) for text in texts]
-    with engine(model.folder, enable_prefix_caching=False, num_gpu_blocks_override=18) as served:
+    with engine(tmp_path, enable_prefix_caching=False, num_gpu_blocks_override=18) as served:
         assert served.tokens(texts, 40) == expected
         assert served.preemptions > 0
 

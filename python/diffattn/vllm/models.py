@@ -31,6 +31,11 @@ from .backend import DifferentialAttention
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
+def has(config, key: str | None) -> bool:
+    """Whether a config says yes to a key of its own."""
+    return key is not None and bool(getattr(config, key, False))
+
+
 class PolyNormAndMul(nn.Module):
     """`PolyNorm(gate) * up` of rows [tokens, 2 x inner / ranks]; norms are over all of a row's columns, so ranks add up their sums."""
 
@@ -53,9 +58,8 @@ class PolyNormAndMul(nn.Module):
 class Mlp(nn.Module):
     """The gated feed-forward."""
 
-    def __init__(self, config, prefix: str):
+    def __init__(self, config, bias: bool, prefix: str):
         super().__init__()
-        bias = bool(getattr(config, "mlp_bias", False) or getattr(config, "use_bias", False))
         self.gate_up_proj = MergedColumnParallelLinear(config.hidden_size, [config.intermediate_size] * 2, bias=bias, prefix=f"{prefix}.gate_up_proj")
         self.down_proj = RowParallelLinear(config.intermediate_size, config.hidden_size, bias=bias, prefix=f"{prefix}.down_proj")
         is_poly = config.hidden_act == POLY_NORM
@@ -76,7 +80,7 @@ class Attention(nn.Module):
         plan.check_ranks(ranks)
         width, signals, noises = plan.width, len(plan.signals), len(plan.noises)
         key_heads = len(plan.keys1) + len(plan.keys2)
-        bias = bool(getattr(config, style.bias_key, False))
+        bias = has(config, style.attention_bias)
         self.sizes = [count // ranks * width for count in (signals + noises, key_heads, len(plan.values))]
         self.qkv_proj = QKVParallelLinear(config.hidden_size, width, signals + noises, key_heads, bias=bias, prefix=f"{prefix}.qkv_proj")
         output = RowParallelLinear(signals * plan.value_width, config.hidden_size, bias=bias, prefix=f"{prefix}.{style.output_name}")
@@ -122,7 +126,7 @@ class Layer(nn.Module):
         super().__init__()
         config = vllm_config.model_config.hf_config
         self.self_attn = Attention(config, self.style, vllm_config.cache_config, f"{prefix}.self_attn")
-        self.mlp = Mlp(config, f"{prefix}.mlp")
+        self.mlp = Mlp(config, has(config, self.style.mlp_bias), f"{prefix}.mlp")
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
@@ -149,7 +153,9 @@ class DifferentialForCausalLM(nn.Module, SupportsPP):
     #: Added to the number of a layer before lambda_init is taken.
     depth_offset: ClassVar[int] = 0
     output_name: ClassVar[str] = "o_proj"
-    bias_key: ClassVar[str] = "attention_bias"
+    #: The keys of configs that give biases to the projections of attention and of the feed-forward; None: there are none.
+    attention_bias: ClassVar[str | None] = None
+    mlp_bias: ClassVar[str | None] = None
 
     @staticmethod
     def head_eps(config) -> float:
@@ -192,6 +198,8 @@ class DifferentialForCausalLM(nn.Module, SupportsPP):
 class DiffLlamaForCausalLM(DifferentialForCausalLM):
     """DiffLlama, as transformers has it."""
 
+    attention_bias = "attention_bias"
+
 
 class DiffV1ForCausalLM(DifferentialForCausalLM):
     """Microsoft's first decoder."""
@@ -215,7 +223,7 @@ class MotifForCausalLM(DifferentialForCausalLM):
     """Motif-2.6B, and with groups of signal heads Motif-2-12.7B."""
 
     heads_of = staticmethod(heads.motif_heads)
-    has_head_norm, depth_offset, bias_key = True, -1, "use_bias"
+    has_head_norm, depth_offset, attention_bias, mlp_bias = True, -1, "use_bias", "use_bias"
 
     @staticmethod
     def head_eps(config) -> float:
