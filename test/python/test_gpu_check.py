@@ -37,7 +37,8 @@ pytestmark = pytest.mark.oracle
 MODELS = ["diff_v1_f32", "diff_v2", "edifice", "tiny-lm", "decoder"]
 CASES = ["v1_bf16", "v1_packed_i64_f16", "v1_packed_i64_bf16_decode", "v1_lengths_f16", "v1_heads_bf16", "v2_bf16_decode", "timm_mask_f16",
          "v1_pages_bf16", "v1_sequences_f16", "v1_f32_result_bf16", "v2_pages_bf16", "time_causal", "time_causal_tail", "time_decode",
-         "time_decode_pages", "one_map_bf16", "one_map_pages_f16", "one_map_bf16_decode", "time_single_decode"]
+         "time_decode_pages", "one_map_bf16", "one_map_pages_f16", "one_map_bf16_decode", "time_single_decode", "v1_sums_bf16_decode",
+         "gpt_oss_window_f16", "v1_saved_bf16"]
 HOPPER_CASES = ["v1_bf16", "v1_lengths_bf16", "v1_wide_f16", "v2_bf16", "v1_lengths_bf16_decode", "v1_pages_bf16", "v1_sequences_bf16",
                 "motif_gda_pages_bf16", "time_one_k_causal", "time_decode_wide", "time_wide",
                 "time_wide_clusters", "time_wide_persistent", "time_causal", "time_causal_blocks", "one_map_128_bf16"]
