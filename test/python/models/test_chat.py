@@ -27,8 +27,10 @@ def folder(tmp_path_factory):
 
 def start(folder, *options):
     path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+    # A test run in the background of a shell hands on that interrupts are ignored, and a command rightly keeps to it.
     return subprocess.Popen([sys.executable, "-m", "diffattn", "chat", str(folder), "--threads=1", *options], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path},
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def talk(folder, lines, *options):
