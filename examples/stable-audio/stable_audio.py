@@ -2,7 +2,7 @@
 
     python examples/stable-audio/stable_audio.py                   # a small random configuration: half a minute
     python examples/stable-audio/stable_audio.py --size large      # the default widths of diffusers, with four layers each
-    python examples/stable-audio/stable_audio.py --threads 1 --rounds 9
+    python examples/stable-audio/stable_audio.py --threads 1 --rounds 9 --target cpu:avx2
 
 Needs diffusers 0.42 or later. Weights are random, so nothing is downloaded; layers that start as zeros get random numbers too, or
 attention would have no effect. Prints of the codec's encoder, its decoder and one step of the transformer: how many attentions there are, how many
@@ -68,6 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--threads", type=int, help="of PyTorch and of compiled code (default: all)")
+    parser.add_argument("--target", default="cpu", help="of compiled code (default: cpu)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is timed")
     options = parser.parse_args()
     if options.threads:
@@ -78,7 +79,7 @@ def main() -> int:
     with torch.inference_mode():
         for name, (attentions, function, arguments) in make_calls(options.size).items():
             before = len(reports())
-            compiled = torch.compile(function, backend="diffattn")
+            compiled = torch.compile(function, backend="diffattn", options={"target": options.target})
             want, got = function(*arguments), compiled(*arguments)
             fused = sum("two maps became one" in str(line) for report in reports()[before:] for line in report.applied)
             difference = ((got - want).abs().max() / want.abs().max()).item()
