@@ -243,7 +243,7 @@ void FinalizeOp::build(OpBuilder &builder, OperationState &state,
   auto ofMap2 = [&](size_t state) {
     return op.hasSecondMap() ? states[state] : Value();
   };
-  // What is made of the maxima asks for them.
+  // Maxima are operands only where sinks or logarithms need them.
   Value max1 = op.getSink() || op.getLse1() ? states[0] : Value();
   Value max2 = op.getSink2() || op.getLse2() ? states[3] : Value();
   addOperandSegments(builder, state,

@@ -73,7 +73,8 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   shape.paged = op.isPaged();
   auto end = dyn_cast<HeadEpilogueOpInterface>(op.getOperation());
   shape.savesX = attention && attention.getX();
-  // What ends the sums of two maps, and X, was seen to take what a gate does.
+  // Sinks and logarithms of two maps, and X, take as many registers as a gate:
+  // with other schedules kernels spill.
   const bool hasSums = attention && !attention.getSumOperand().empty();
   shape.gate =
       (end && end.getGate()) || (shape.maps == 2 && (shape.savesX || hasSums));

@@ -35,9 +35,9 @@ struct GpuAttentionShape {
   /// softcap, copies by element.
   bool bias = false, mask = false, segments = false, softcap = false,
        elementwise = false;
-  /// What is kept across the loop over keys: a gate's rows, or what takes as
-  /// much, sinks of two maps and destinations beside the output; bounds of
-  /// packed sequences, a table of pages.
+  /// Whether something is kept across the loop over keys: a gate's rows, or
+  /// sinks of two maps and destinations beside the output, which take as much;
+  /// bounds of packed sequences; a table of pages.
   bool gate = false, packed = false, paged = false;
   /// X is a destination too, which not every kernel stores.
   bool savesX = false;

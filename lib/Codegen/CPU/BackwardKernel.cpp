@@ -129,7 +129,7 @@ private:
   KernelValues &v;
   const BackwardSpec &spec;
   ModuleOp module;
-  /// What the names of its functions begin with.
+  /// The beginning of the names of its functions.
   StringRef name;
   const BackwardSizes &sizes;
   const BackwardLayout &s;

@@ -242,7 +242,7 @@ void BackwardPhases::addProducts(const PrefillItem &item,
     if (packed)
       gradients = s.roundedPairs[map];
     if (atom.usesTiles) {
-      // Of the output it has no more to hold.
+      // The panel of weights is free: the output has been made.
       emitTileWeights(scoring, item, gradients, kvBlock.n, s.probabilities);
       gradients = s.probabilities;
     }

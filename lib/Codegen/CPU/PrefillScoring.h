@@ -100,9 +100,9 @@ public:
   /// the head of keys.
   void scoreKeys(const PrefillItem &item, const ScoringLayout &s,
                  const KvBlock &kvBlock, Value base, const MapScores &place);
-  /// The same by matrix tiles (PrefillTileScores.cpp): out[key][lane] of `rows`
-  /// of a KV block and `queries`, pairs [column / 2][lane], and their maximum
-  /// with `maxima` unless it is null.
+  /// Multiplies by matrix tiles (PrefillTileScores.cpp): out[key][lane] is the
+  /// product of `rows` of a KV block and `queries`, pairs [column / 2][lane].
+  /// `maxima`, unless they are null, become those with it.
   void multiplyTileRows(const PrefillItem &item, const TileRows &rows,
                         const KvBlock &kvBlock, Value queries, Value out,
                         Value maxima);

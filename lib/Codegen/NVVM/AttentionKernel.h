@@ -88,7 +88,7 @@ struct AttentionKernel {
   /// Whether some of `rows` queries from `row` on does not see some of `keys`
   /// keys from `key` on, by the masks that are intervals.
   Value isSeenInPart(Value row, int64_t rows, Value key, int64_t keys);
-  /// What turns the unit in which maxima are kept into powers of two, f32.
+  /// The factor from the unit in which maxima are kept to powers of two, f32.
   Value getLog2Scale();
   /// lambda of signal head `head` at row `row`, after its activation.
   Value loadLambda(Value batch, Value row, Value head);
@@ -282,8 +282,8 @@ private:
   GpuBuilder &b;
   const Value batch, head;
   const GpuParam output;
-  /// Of the elements that are stored, and of the gate, if it has a part in
-  /// them.
+  /// Types of the elements that are stored, and of the gate, if it has a part
+  /// in them.
   const Type type, gateType;
   Value outBase, gateBase;
 };

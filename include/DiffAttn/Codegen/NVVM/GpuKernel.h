@@ -64,12 +64,12 @@ struct GpuKernelSpec {
   Type getMaskType(MaskOperand operand) const {
     return maskTypes[static_cast<size_t>(operand)];
   }
-  /// Of X, which is stored as it is before norm and gate; null where it is not
-  /// asked for.
+  /// The element type of X, which is stored as it is before norm and gate; null
+  /// where it is not asked for.
   Type savedType;
   /// Null if there is none.
   Type normWeightType, gateType;
-  /// Of the sinks of map 1 and map 2; null for those that there are not.
+  /// Element types of the sinks of map 1 and map 2; null where there is none.
   std::array<Type, 2> sinkTypes;
   /// Whether logarithms of the sums of map 1 and of map 2 are stored.
   std::array<bool, 2> storesLogSums = {};
