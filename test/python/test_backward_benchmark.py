@@ -59,9 +59,10 @@ def test_memory(bench, monkeypatch, capsys):
 
     monkeypatch.setattr(bench, "peak_in_process", in_process)
     raised = {name: bench.raised(bytes_) for name, bytes_ in bench.measure_memory(args, 512)["bytes"].items()}
-    # The maps of two batches with four heads, in f32: PyTorch's naive composition keeps both, ours none.
+    # The maps of two batches with four heads, in f32: PyTorch's naive composition keeps both, ours none. Ours may take scratch that the process
+    # already has from another test.
     one_map = 2 * 4 * 512 * 512 * 4
-    assert set(raised) == {"diffattn generic", "naive", "sdpa x2"} and raised["naive"] > 2 * one_map > one_map > raised["diffattn generic"] > 0
+    assert set(raised) == {"diffattn generic", "naive", "sdpa x2"} and raised["naive"] > 2 * one_map > one_map > raised["diffattn generic"]
 
 
 @pytest.mark.parametrize("shape", [["--d", 16, "--v2"], ["--d", 16, "--key-heads", 2], ["--d", 8, "--dv", 24, "--batch", 2],
@@ -112,6 +113,10 @@ def test_what_is_held(bench):
     np.ones(256 << 20, np.uint8)  # a peak before, which is not of the call
     bytes_ = bench.peak_of(lambda: np.ones(64 << 20, np.uint8).sum())
     assert 60 << 20 < bench.raised(bytes_) < 80 << 20 and bench.raised(bench.peak_of(lambda: None)) < 8 << 20
+    # The allocator keeps 16 MB of small arrays that were let go below one that was not; the call takes as much and holds as much more.
+    pieces = [np.ones(16 << 10, np.uint8) for _ in range(1 << 10)]
+    del pieces[:-1]
+    assert bench.raised(bench.peak_of(lambda: [np.ones(16 << 10, np.uint8) for _ in range(1 << 10)])) > 12 << 20
 
 
 @pytest.mark.parametrize("given, message", [
