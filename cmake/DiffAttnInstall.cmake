@@ -46,7 +46,7 @@ install(EXPORT DiffAttnTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE
 install(TARGETS DiffAttnC EXPORT DiffAttnCTargets LIBRARY DESTINATION lib COMPONENT development)
 install(EXPORT DiffAttnCTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE_DIR} COMPONENT development)
 diffattn_install_pc(diffattn development)
-# Headers that other projects may use: what is said of them changes with a note in docs/changes.md. The others are our own.
+# Headers that other projects may use: what is said of them changes with a note in CHANGELOG.md. The others are our own.
 set(DIFFATTN_PUBLIC_HEADERS
   DiffAttn/InitAll.h
   DiffAttn/InitCore.h

@@ -19,8 +19,4 @@ if ! cmp -s "$requirements" "$stamp"; then
   cp "$requirements" "$stamp"
 fi
 # The entry point by which vLLM finds the plugin is a part of the installed package.
-stamp=$venv/.installed-diffattn
-if ! cmp -s "$root/python/pyproject.toml" "$stamp"; then
-  pip_install --no-deps --no-build-isolation -e "$root/python" || die "pip could not install the diffattn package into $venv"
-  cp "$root/python/pyproject.toml" "$stamp"
-fi
+setup_package

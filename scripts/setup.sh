@@ -99,12 +99,20 @@ setup_python() {
     pip_install -r "$file" || die "pip could not install $file; a network is needed the first time"
     cp "$file" "$stamp"
   done
-  stamp=$venv/.installed-diffattn
-  if ! cmp -s "$root/python/pyproject.toml" "$stamp"; then
-    pip_install --no-deps --no-build-isolation -e "$root/python" ||
-      die "pip could not install the diffattn package into $venv"
-    cp "$root/python/pyproject.toml" "$stamp"
-  fi
+  setup_package
+}
+
+# setup_package: our own package in the virtual environment, anew when its description or version changes.
+setup_package() {
+  local stamp=$venv/.installed-diffattn
+  cat "$root/python/pyproject.toml" "$root/python/diffattn/_version.py" | cmp -s - "$stamp" && return 0
+  pip_install --no-deps --no-build-isolation -e "$root/python" || die "pip could not install the diffattn package into $venv"
+  cat "$root/python/pyproject.toml" "$root/python/diffattn/_version.py" >"$stamp"
+}
+
+# version: the project's.
+version() {
+  sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/python/diffattn/_version.py"
 }
 
 # What the package depends on, as wheels, so that a fresh environment needs no network.

@@ -18,7 +18,6 @@ Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
 __all__ = ["DiffAttnError", "PageTable", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "maps", "onnx", "patch",
            "plain_attention", "runtime", "quantize", "unpatch"]
 
@@ -26,6 +25,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import errors
+from ._version import __version__
 from .errors import DiffAttnError
 
 if TYPE_CHECKING:
