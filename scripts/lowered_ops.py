@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", default=ROOT / "python/diffattn/torch/lowered_ops.json", type=pathlib.Path)
     parser.add_argument("--only", metavar="NAME", help="one op of PyTorch's list")
     args = parser.parse_args()
-    import torch
+    import torch  # noqa: F401
     import torch_mlir  # noqa: F401 - once for all processes
 
     told: dict = collections.defaultdict(list)

@@ -22,7 +22,7 @@ from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
-from .attention_operands import BACKWARD_NAMES, DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
+from .attention_operands import DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
 from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, LSE1, LSE2, Q_OFFSET, X, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 from . import checks, models
 from .arguments import FilePath, Progress

@@ -239,7 +239,7 @@ def fused_calls(arrays, eps, rounded):
     """Gradients by the formulas of two fused calls, one for each map, as libraries have them: the maps, their gradients, both products with the
     values, X, dX and results are `rounded`. Without rounding they are exact."""
     f64 = {name: array.astype(np.float64) for name, array in arrays.items() if not name.startswith("d_") or name == "d_out"}
-    heads, queries, width = f64["q1"].shape[1], *f64["q1"].shape[2:]
+    heads, queries = f64["q1"].shape[1:3]
     group = heads // f64["k1"].shape[1]
     wide = lambda x: np.repeat(x, group, 1)
     narrow = lambda x: rounded(x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2))

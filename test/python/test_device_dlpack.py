@@ -3,7 +3,6 @@ import ctypes
 import sys
 import types
 
-import ml_dtypes
 import numpy as np
 import pytest
 from test_device_arrays import MODULE, TARGET, changes

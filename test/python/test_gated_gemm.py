@@ -143,7 +143,7 @@ def test_a_row_is_the_same_in_any_batch(isa, kind, tmp_path):
     for threads in (1, 2):
         executable = compiled(function(kind, 75, 1060), isa, tmp_path, gate, up, threads=threads)
         whole = executable.call("f", x)[0].copy()
-        first = whole if threads == 1 else first
+        first = whole if threads == 1 else first  # noqa: F821 - of the round before
         assert whole.tobytes() == first.tobytes()
         for begin, end in ((0, 1), (1, 3), (5, 12), (20, 53), (7, 264), (289, 290), (3, 3)):
             part, = executable.call("f", x[begin:end])

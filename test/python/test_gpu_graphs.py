@@ -244,7 +244,7 @@ func.func @f(%table: tensor<6xf32>, %ids: tensor<?xi64>) -> tensor<?xf32> {
     assert executable.call("f", table, ids)[0].tolist() == [6, 0, 1, 0, 3]
     for wrong in (6, -2):
         ids[3] = wrong
-        with pytest.raises(runtime.RunError, match=f"expected an index from 0 and below 6 on axis 0"):
+        with pytest.raises(runtime.RunError, match="expected an index from 0 and below 6 on axis 0"):
             executable.call("f", table, ids)
 
 

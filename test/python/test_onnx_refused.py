@@ -125,9 +125,9 @@ def test_files_that_are_no_models(load, tmp_path):
         with pytest.raises((errors.IRError, errors.CompileError)):
             load(whole[:cut])
     load(whole)
-    for data in (b"", b"hello", bytes(100), b"\x08" * 50):
+    for file in (b"", b"hello", bytes(100), b"\x08" * 50):
         with pytest.raises(errors.IRError, match="expected an ONNX model, but got a file"):
-            load(data)
+            load(file)
     for path, message in ((tmp_path / "none.onnx", "No such file"), (tmp_path, "expected a regular file, but got a folder")):
         with pytest.raises(errors.InputError, match=message):
             diffattn.onnx.load(path)

@@ -87,10 +87,10 @@ def test_dense_rows_in_one_order(isa, tmp_path):
         whole, = executable.call("f", x, zeros)
         assert (np.abs(whole - answer) <= 1e-6 * bound).all()
         if invariant:
-            first = whole.copy() if threads == 1 else first
+            first = whole.copy() if threads == 1 else first  # noqa: F821 - of the round before
             assert whole.tobytes() == first.tobytes()
         if not invariant and isa == "amx-emulated":
-            tiled = whole.copy() if threads == 1 else tiled
+            tiled = whole.copy() if threads == 1 else tiled  # noqa: F821 - of the round before
             assert whole.tobytes() == tiled.tobytes() != first.tobytes()
             part, = executable.call("f", x[3:69], zeros[3:69])
             assert part.tobytes() == whole[3:69].tobytes()

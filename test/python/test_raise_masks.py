@@ -186,7 +186,7 @@ def narrow_cases():
         "shift_wraps": op8(constant(4) + "%x = arith.shli %i8, %c : i8", i8 << np.int8(4), 40),
         "unsigned_8": op8("%x = arith.addi %d, %d : i8", d8 + d8, 7, "ult"),
         "unsigned_8_high": op8("%x = arith.addi %d, %d : i8", d8 + d8, -7, "uge"),
-        "trunci_wraps": (f"""%c = arith.constant 30 : index
+        "trunci_wraps": ("""%c = arith.constant 30 : index
                              %p = arith.muli %i, %c : index
                              %x = arith.index_cast %p : index to i64
                              %t = arith.trunci %x : i64 to i8
@@ -288,7 +288,7 @@ def narrow_cases():
                               "slt": a & ~b, "sle": a | ~b, "sgt": ~a & b, "sge": ~a | b}.items():
         truths[predicate] = (f"%vis = arith.cmpi {predicate}, %a0, %b0 : i1", result)
     for name, (lines, mask) in truths.items():
-        cases[f"i1_{name}"] = (f"""%three = arith.constant 3 : index
+        cases[f"i1_{name}"] = ("""%three = arith.constant 3 : index
                                    %a0 = arith.cmpi sge, %i, %j : index
                                    %b0 = arith.cmpi sge, %j, %three : index
                                    """ + lines, mask)

@@ -6,7 +6,7 @@ from typing import Any
 import diffattn
 import numpy as np
 from diffattn.device import Traffic
-from diffattn.runtime import Counters, DeviceArray, Diagnostic, Executable, Judgement, counters, emit, versions, write_bundle
+from diffattn.runtime import Counters, DeviceArray, Diagnostic, Executable, Judgement, counters, emit, versions, write_bundle  # noqa: F401 - all are exported
 from typing_extensions import assert_type
 
 q = np.ones((1, 2, 4, 8), np.float32)

@@ -13,7 +13,6 @@ from .. import files
 from ..errors import RunError, UsageError
 from ..importing.requirements import require
 from ..output import tell
-from ..text import printable_name
 from . import options
 from .chat_template import ChatTemplate
 from .model import PagedModel

@@ -166,7 +166,7 @@ class Server:
             return Response(status_code=499)  # to nobody
         except DiffAttnError as error:
             return failure(400, str(error), getattr(error, "parameter", None))
-        begin, (answer, requests) = time.perf_counter(), work
+        begin, (answer, _) = time.perf_counter(), work
         stream = self._events(events, tickets, begin)
         if body.stream:
             with_usage = body.stream_options is not None and body.stream_options.include_usage

@@ -322,7 +322,6 @@ def test_errors():
 def test_calls_that_are_refused():
     model = diffllama()
     diffattn.patch(model)
-    ids = torch.tensor([[5, 9]])
     with torch.no_grad():
         model.config._attn_implementation = "flex_attention"
         with pytest.raises(UsageError, match="attn_implementation: expected eager, sdpa, paged\\|eager in a patched model, but got 'flex_attention'"):

@@ -1,5 +1,4 @@
 """Models whose attention is GPU kernels, simulated: what the CPU gives."""
-import ml_dtypes
 import numpy as np
 import pytest
 from conftest import ROOT, assert_near, cached_logits, write_checkpoint

@@ -1,7 +1,7 @@
 """Products of groups of rows with a matrix each, and histograms, which count the rows: what mixtures of experts are made of."""
 import pytest
 import torch
-import transformers.integrations.moe  # defines its operator
+import transformers.integrations.moe  # noqa: F401 - defines its operator
 
 import diffattn
 from test_torch_elementwise import check

@@ -346,7 +346,6 @@ class Writer:
                 return e if e.dtype == acc else cast("extf", e, acc)
             return self.reduced(binary("mulf", widened(a), widened(b)), axis, "addf", unit=False)
         left, right = self.tensor(a), self.tensor(b)
-        common = [x for x in left.axes if x in right.axes and x is not axis]
         only_a = [x for x in left.axes if x not in right.axes]
         only_b = [x for x in right.axes if x not in left.axes]
         rows, columns = only_a[-1:], only_b[-1:]

@@ -115,10 +115,10 @@ class Family:
 
     def rotated(self, x, row, width):
         """Rotary positions, as exporters write them: halves that change places."""
-        rng, g, w = self.rng, self.graph, self.w
+        g, w = self.graph, self.w
         if width.size % 2:
             return x
-        half, two = Axis("half", width.size // 2), Axis("two", 2)
+        half = Axis("half", width.size // 2)
         tensor = g.relaid(w.tensor(x), tuple((a,) for a in x.axes))
         place = len(tensor.groups) - 1 - [g_[0] for g_ in reversed(tensor.groups)].index(width)
         low, high = (g.sliced(tensor, place, n * half.size, 1, (half,)) for n in (0, 1))

@@ -13,7 +13,6 @@ import pathlib
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 

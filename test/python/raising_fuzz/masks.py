@@ -1,7 +1,6 @@
 """Masks as expressions over positions of queries and keys: bands in every spelling, and conditions that are bands by accident or not at all."""
-import itertools
 
-from expressions import WIDTHS, binary, cast, compare, leaf, number, position, select, scalar, unary
+from expressions import WIDTHS, binary, cast, compare, leaf, number, position, select, unary
 from graph import Tensor, tensor_type
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")

@@ -1,5 +1,4 @@
 """Models of transformers and timm, as their libraries make them, and steps of decoding with their caches."""
-import torch
 from torch import nn
 
 from .parts import VOCABULARY
