@@ -4,15 +4,22 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-full=0 newest=0
+full=0 newest=0 build_options=()
 for arg in "$@"; do
   case $arg in
     --full) full=1 ;;
     --newest) newest=1 ;;
+    --assertions)
+      # A build of its own, also for the scripts and tests that are called from here.
+      build_options=(CMAKE_CXX_FLAGS_RELEASE=-O2)
+      export DIFFATTN_BUILD_DIR=${DIFFATTN_BUILD_DIR:-$root/build-assertions}
+      build=$DIFFATTN_BUILD_DIR
+      ;;
     *)
-      echo "usage: scripts/test.sh [--full] [--newest]"
-      echo "  --full    more random configurations and the long tests"
-      echo "  --newest  only the tests of other frameworks' models, with the releases of python/requirements-newest.txt (7 GB in .venv-newest)"
+      echo "usage: scripts/test.sh [--full] [--newest] [--assertions]"
+      echo "  --full        more random configurations and the long tests"
+      echo "  --newest      only the tests of other frameworks' models, with the releases of python/requirements-newest.txt (7 GB in .venv-newest)"
+      echo "  --assertions  with the assertions of our own code, in build-assertions"
       [ "$arg" = --help ] && exit 0 || exit 2
       ;;
   esac
@@ -27,7 +34,7 @@ setup_test_packages clang-format-22:clang-format-22
 setup_python "${requirements[@]}" &
 python_setup=$!
 trap wait EXIT
-configure DIFFATTN_TESTS=ON
+configure DIFFATTN_TESTS=ON "${build_options[@]}"
 build_targets
 wait $python_setup || exit 1
 failed=() options=()
