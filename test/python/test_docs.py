@@ -81,3 +81,23 @@ def test_python_runs(code, tree, tmp_path_factory):
         return
     status, written = snippets.run(code, tree, tmp_path_factory.mktemp("output") / "written")
     assert status == 0, written[-6000:]
+
+
+#: Numbered ones: a page and one file each.
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]-*"))
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_examples_are_a_short_page_and_one_file(folder):
+    page = (folder / "README.md").read_text()
+    (file,) = (path for path in folder.iterdir() if path.name != "README.md" and not path.name.startswith((".", "__")))
+    assert len(page.splitlines()) <= 40
+    # What is no program is run by the page's own commands.
+    assert f"python examples/{folder.name}/{file.name}" in page if file.suffix == ".py" else re.search(rf"^```sh\n[^`]*{file.name}", page, re.M)
+    assert f"]({folder.name}/README.md) | `{file.name}` |" in (ROOT / "examples/README.md").read_text()
+
+
+@pytest.mark.parametrize("program", [path for folder in EXAMPLES for path in folder.glob("*.py")], ids=lambda path: path.parent.name)
+def test_programs_of_examples_run(program, tree, tmp_path_factory):
+    status, written = snippets.run(program.read_text(), tree, tmp_path_factory.mktemp("output") / "written")
+    assert status == 0, written[-6000:]
