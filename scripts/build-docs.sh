@@ -16,24 +16,12 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-venv=${DIFFATTN_DOCS_VENV:-$root/.venv-docs} requirements=$root/python/requirements-docs.txt
-if [ ! -x "$venv/bin/python" ]; then
-  say "making a Python environment in ${venv#"$root"/}"
-  need_packages python3:python3 /usr/share/doc/python3-venv:python3-venv
-  python3 -m venv "$venv" || die "python3 -m venv failed"
-fi
-stamp=$venv/.installed-requirements-docs.txt
-if ! cmp -s "$requirements" "$stamp"; then
-  say "installing Python packages of ${requirements#"$root"/}"
-  # The file names every package, so that none comes without its hash.
-  pip_install --require-hashes --no-deps --only-binary :all: -r "$requirements" || die "pip could not install $requirements; a network is needed the first time"
-  cp "$requirements" "$stamp"
-fi
+venv=${DIFFATTN_DOCS_VENV:-$root/.venv-docs}
+setup_pinned "$root/python/requirements-docs.txt"
 
 say "building the site"
-rm -rf "$output"
-mkdir -p "$(dirname "$output")"
-"$venv/bin/sphinx-build" -q -W --keep-going -j auto -c "$root/docs" -d "$venv/doctrees" -b html "$root" "$output" || die "the site has warnings"
+# All pages are read again: warnings of those that were kept would not be said.
+"$venv/bin/sphinx-build" -q -E -W --keep-going -j auto -c "$root/docs" -d "$venv/doctrees" -b html "$root" "$output" || die "the site has warnings"
 # Pages keep their places in the tree, so the first one is in docs.
 printf '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=docs/index.html"><a href="docs/index.html">diffattn</a>\n' >"$output/index.html"
 say "wrote $output/index.html"

@@ -6,17 +6,6 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 venv=${DIFFATTN_VLLM_VENV:-$root/.venv-vllm}
-requirements=$root/python/requirements-vllm.txt
-if [ ! -x "$venv/bin/python" ]; then
-  say "making a Python environment in ${venv#"$root"/}"
-  python3 -m venv "$venv" || die "python3 -m venv failed"
-fi
-stamp=$venv/.installed-requirements-vllm.txt
-if ! cmp -s "$requirements" "$stamp"; then
-  say "installing Python packages of ${requirements#"$root"/}"
-  # The file names every package, so that none comes without its hash.
-  pip_install --require-hashes --no-deps --only-binary :all: -r "$requirements" || die "pip could not install $requirements; a network is needed the first time"
-  cp "$requirements" "$stamp"
-fi
+setup_pinned "$root/python/requirements-vllm.txt"
 # The entry point by which vLLM finds the plugin is a part of the installed package.
 setup_package

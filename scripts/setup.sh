@@ -82,14 +82,29 @@ pip_run() {
 }
 pip_install() { pip_run install "$@"; }
 
+# setup_environment: an empty virtual environment, where there is none.
+setup_environment() {
+  [ ! -x "$venv/bin/python" ] || return 0
+  command -v python3 >/dev/null 2>&1 || need_packages python3:python3
+  say "making a Python environment in ${venv#"$root"/}"
+  python3 -m venv "$venv" >/dev/null 2>&1 || { need_packages /usr/share/doc/python3-venv:python3-venv && python3 -m venv "$venv"; } ||
+    die "python3 -m venv failed"
+}
+
+# setup_pinned REQUIREMENTS: a virtual environment with exactly this file's packages, all of which it names with their hashes.
+setup_pinned() {
+  setup_environment
+  local stamp
+  stamp=$venv/.installed-$(basename "$1")
+  cmp -s "$1" "$stamp" && return 0
+  say "installing Python packages of ${1#"$root"/}"
+  pip_install --require-hashes --no-deps --only-binary :all: -r "$1" || die "pip could not install $1; a network is needed the first time"
+  cp "$1" "$stamp"
+}
+
 # setup_python REQUIREMENTS...: a virtual environment with these files' packages and our own package in it.
 setup_python() {
-  command -v python3 >/dev/null 2>&1 || need_packages python3:python3
-  if [ ! -x "$venv/bin/python" ]; then
-    say "making a Python environment in ${venv#"$root"/}"
-    python3 -m venv "$venv" >/dev/null 2>&1 || { need_packages /usr/share/doc/python3-venv:python3-venv && python3 -m venv "$venv"; } ||
-      die "python3 -m venv failed"
-  fi
+  setup_environment
   local file stamp
   for file in "$@"; do
     stamp=$venv/.installed-$(basename "$file")
