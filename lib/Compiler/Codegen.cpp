@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Codegen.h"
 
+#include "DiffAttn/Runtime/Support/TraceSpan.h"
 #include "DiffAttn/Target/CpuTarget.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -135,6 +136,7 @@ static constexpr llvm::StringLiteral kPasses =
     "loop-mssa(licm),instsimplify,simplifycfg)";
 
 static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+  const TraceSpan span("compile", "optimize LLVM IR");
   llvm::PassBuilder builder(&machine);
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
@@ -169,6 +171,7 @@ llvm::Expected<std::string> mlir::diffattn::generateCode(llvm::Module &module,
     llvm::raw_string_ostream(text) << module;
     return text;
   }
+  const TraceSpan span("compile", "generate machine code");
   llvm::SmallVector<char, 0> code;
   llvm::raw_svector_ostream stream(code);
   llvm::legacy::PassManager emit;

@@ -9,6 +9,7 @@
 #include "CrashGuard.h"
 #include "SerializeDeviceCode.h"
 #include "SourceModule.h"
+#include "TracePasses.h"
 
 #include "DiffAttn/Codegen/LlvmErrors.h"
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
@@ -17,6 +18,7 @@
 #include "DiffAttn/Model/Conversion/HostAccess.h"
 #include "DiffAttn/Model/Pipelines/Pipelines.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
+#include "DiffAttn/Runtime/Support/TraceSpan.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
@@ -65,6 +67,7 @@ public:
     pipeline.raise = options.raise && !options.reference;
     pipeline.batchInvariance = options.batchInvariance;
     pipeline.unchecked = options.unchecked;
+    pipeline.trace = options.trace && !options.reference;
     collectRemarks(context, said);
   }
 
@@ -163,16 +166,19 @@ llvm::Error Compilation::parse() {
                      "module in stage gpu, but got '" +
                          options.target + "'");
   reached = options.from;
+  const TraceSpan span("compile", "parse");
   return source.parse(noForks);
 }
 
 llvm::Error Compilation::lower(Stage stage) {
   if (stage <= reached)
     return llvm::Error::success();
+  const TraceSpan span("compile", "lower to " + stringifyStage(stage).str());
   PassManager manager(&context, ModuleOp::getOperationName());
   // Checking after every pass takes a third of the time; the parser has checked
   // what comes in, and what comes out is checked below.
   manager.enableVerifier(false);
+  tracePasses(manager);
   std::string hint;
   if (!options.reproducer.empty()) {
     llvm::StringRef folder = llvm::sys::path::parent_path(options.reproducer);
@@ -262,6 +268,7 @@ llvm::Expected<std::string> Compilation::generate(
 llvm::Expected<std::string>
 Compilation::writePtx(std::unique_ptr<llvm::Module> kernels,
                       const DeviceCodeGenerator &generator) {
+  const TraceSpan span("compile", "generate PTX");
   return generate(std::move(kernels),
                   [&](llvm::Module &kernels) -> llvm::Expected<std::string> {
                     llvm::Expected<std::string> ptx =
@@ -373,6 +380,7 @@ std::string Compilation::print() {
 
 llvm::Expected<std::unique_ptr<llvm::Module>>
 Compilation::translate(const Signature &signature) {
+  const TraceSpan span("compile", "translate to LLVM IR");
   std::unique_ptr<llvm::Module> result;
   if (llvm::Error error = guarded(
           ErrorClass::Compile,
@@ -470,6 +478,7 @@ mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
 llvm::Expected<CompiledModule>
 mlir::diffattn::compileModule(llvm::StringRef ir,
                               const CompileOptions &options) {
+  const TraceSpan span("compile", "compile");
   auto start = std::chrono::steady_clock::now();
   llvm::Expected<ExecutionTarget> target = checkTarget(options);
   if (!target)

@@ -8,6 +8,7 @@
 #include "Codegen.h"
 
 #include "DiffAttn/Runtime/ABI/Table.h"
+#include "DiffAttn/Runtime/Support/TraceSpan.h"
 #include "DiffAttn/Target/CpuTarget.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -122,6 +123,7 @@ loadOnDevice(const DeviceCode &code, const ExecutionTarget &target,
 llvm::Expected<std::unique_ptr<CompiledProgram>>
 CompiledProgram::load(CompiledModule module, llvm::StringRef target,
                       const CudaLibraries &libraries) {
+  const TraceSpan span("compile", "link");
   llvm::Expected<ExecutionTarget> parsed = parseTarget(target);
   if (!parsed)
     return parsed.takeError();
@@ -209,6 +211,7 @@ CompiledProgram::load(CompiledModule module, llvm::StringRef target,
 
 llvm::Error CompiledProgram::bindWeights(const WeightFiles &files,
                                          const Progress &progress) {
+  const TraceSpan span("load", "bind weights");
   std::vector<diffattn_weight> slots;
   std::vector<HostArray> owned;
   // On a device it is the copies that take time.

@@ -15,6 +15,7 @@
 #include "DiffAttn/Compiler/CallerOptions.h"
 #include "DiffAttn/Compiler/Compile.h"
 #include "DiffAttn/Runtime/Program/SignatureReader.h"
+#include "DiffAttn/Runtime/Support/TraceSpan.h"
 #include "DiffAttn/Target/CpuTarget.h"
 #include "DiffAttn/Target/HostFacts.h"
 #include "SerializeDeviceCode.h"
@@ -105,6 +106,7 @@ readDiagnostics(const json::Object &root, StringRef name) {
 
 static std::optional<CompiledModule> readModule(StringRef path, StringRef key,
                                                 const CompileOptions &options) {
+  const TraceSpan span("cache", "look up");
   std::unique_ptr<llvm::MemoryBuffer> buffer = readCacheFile(path);
   if (!buffer)
     return std::nullopt;
@@ -178,6 +180,7 @@ void ObjectCache::recallHost(StringRef text) const {
     llvm::consumeError(target.takeError());
   if (!isNative || knowsHostFacts() || makePrivateFolder(directory))
     return;
+  const TraceSpan span("cache", "measure this machine");
   // No record: it is neither listed nor cleared, and nothing makes room for it.
   // Machines that share a home may differ.
   const std::string signature = getHostSignature();
@@ -192,6 +195,7 @@ void ObjectCache::recallHost(StringRef text) const {
 }
 
 llvm::Error ObjectCache::keep(StringRef key, StringRef record) {
+  const TraceSpan span("cache", "keep");
   // Where others may write, or this user may not, there is no cache.
   std::string problem;
   const std::error_code folder = makePrivateFolder(directory);

@@ -11,6 +11,7 @@
     diffattn.onnx.load(file)                           an ONNX model, compiled
     diffattn.jax.compile(function, *args)              a function of JAX, compiled; diffattn.jax.load(file): StableHLO
     diffattn.runtime.Executable(mlir, ...)             a module of your own
+    diffattn.trace(file)                               what ran when, for a viewer of Chrome's traces
     diffattn.patch(model)                              a PyTorch model whose attention runs here; diffattn.unpatch(model)
 
 Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch.ops.diffattn.attention.
@@ -19,7 +20,7 @@ Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch
 from __future__ import annotations
 
 __all__ = ["DiffAttnError", "PageTable", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "maps", "onnx", "patch",
-           "plain_attention", "runtime", "quantize", "unpatch"]
+           "plain_attention", "runtime", "quantize", "trace", "unpatch"]
 
 import sys
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .sequence_tables import PageTable
     from .torch_front import compile
     from .torch.patch import patch, unpatch
+    from .tracing import trace
 
 
 def __dir__() -> list[str]:
@@ -61,6 +63,10 @@ def __getattr__(name: str) -> object:
         from .quantization import quantize
 
         return quantize
+    if name == "trace":
+        from .tracing import trace
+
+        return trace
     if name == "compile":
         from .torch_front import compile
 

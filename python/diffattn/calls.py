@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import checks
+from . import checks, tracing
 from .arguments import ArrayLike
 from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, aligned_zeros, array_type, as_array, device_of,
                      device_view, names, number_as, owned)
@@ -165,6 +165,11 @@ class CompiledCode:
         self._kinds: dict[tuple, ctypes.Array[Array]] = {}
 
     @property
+    def threads(self) -> int | None:
+        """Threads that it was asked to use; None or 0: the runtime's default."""
+        return self._threads
+
+    @property
     def weight_names(self) -> list[str]:
         """Names of the declared weights; `{}` stands for the layer."""
         return [self._lib.weight_name(self._handle, i).decode() for i in range(self._lib.num_weights(self._handle))]
@@ -214,8 +219,17 @@ class CompiledCode:
             if self.has_device:
                 self._lib.check(self._lib.memory_stream(self._handle, native))
             threads = self._threads if threads is None else threads
-            self._lib.check(self._lib.call(self._handle, entry.encode(), arguments, count, threads, out, num_results))
+            if tracing.is_on():
+                with tracing.program(self):
+                    status = self._lib.call(self._traced(), entry.encode(), arguments, count, threads, out, num_results)
+            else:
+                status = self._lib.call(self._handle, entry.encode(), arguments, count, threads, out, num_results)
+            self._lib.check(status)
         return out[:num_results]
+
+    def _traced(self) -> ctypes.c_void_p:
+        """What is called while a trace is recorded."""
+        return self._handle
 
     @property
     def free(self) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
 import math
@@ -15,7 +16,7 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__, checks, files, hints, import_command, library, maps_command, models, pull_command, quantization
+from . import __version__, checks, files, hints, import_command, library, maps_command, models, pull_command, quantization, tracing
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
@@ -87,6 +88,7 @@ def _check_kind(args) -> None:
                               f"{_command_for(args, given, bundle=True)}")
 
 
+@tracing.span("open the model")
 def _load(args, is_served: bool = False):
     """The model of the command line, in the form whose caches lie in pages if it `is_served`."""
     if is_served:
@@ -511,6 +513,9 @@ def make_parser() -> argparse.ArgumentParser:
             else:
                 sub.add_argument("--threads", type=_integer(1, checks.MOST_THREADS), metavar="N",
                                  help="threads to use (default: as many as are worth it)")
+                if name in ("generate", "eval", "serve", "bench"):
+                    sub.add_argument("--trace", metavar="FILE", help="write what ran when, on which thread, as Chrome's trace JSON; "
+                                     "look at it in ui.perfetto.dev")
                 if name != "explain":
                     sub.add_argument("--weights", metavar="FOLDER", help="of a bundle: where its weight files lie now")
                 sub.add_argument("--cuda-driver", metavar="FILE", help="libcuda.so.1, where the loader finds none")
@@ -594,9 +599,12 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _run(argv: list[str] | None) -> int:
     args = _parse(argv)
+    trace = getattr(args, "trace", None)
     warnings.showwarning = lambda message, *_: tell(f"diffattn: warning: {message}", fresh=True)
     try:
-        return args.function(args)
+        with tracing.trace(trace) if trace else contextlib.nullcontext():
+            with tracing.span(args.command):
+                return args.function(args)
     except MemoryError:
         raise RunError("expected memory for this model and these arguments, but there is too little") from None
 

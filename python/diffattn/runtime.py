@@ -16,13 +16,13 @@ import pwd
 import sysconfig
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from . import checks
+from . import checks, tracing
 from .arguments import ArrayLike, FilePath, FilePaths, ModuleText, Progress
 from .arrays import CODES, DTYPES, MOST_RANK, Array, ValueType, as_array  # noqa: F401
 from .calls import CLibrary, CompiledCode, GoOn, ProgressCallback, load_runtime
@@ -173,6 +173,13 @@ def counters() -> Counters:
     return result
 
 
+def threads_by_default() -> int:
+    """Threads of a call that asks for none, at most."""
+    threads = library().runtime.diffattn_rt_threads
+    threads.restype = ctypes.c_int64
+    return threads()
+
+
 def reset_counters() -> None:
     library().runtime.diffattn_rt_counters_reset()
 
@@ -250,6 +257,8 @@ class Executable(CompiledCode):
               with weights, where that is as fast; False: of none (docs/numerics.md). True is for the CPU alone
     raise_attention, reference   see docs/knobs.md
     unchecked  True: indices and slices that are data are taken without a check; one outside reads or writes other memory
+    trace     True: code for a CPU records when its products and attentions begin and end, where a trace is recorded
+              (`diffattn.trace`); False: it does not; None: True within a trace, in which code that was made without is compiled once more
     prefetch_bytes   how far ahead of itself code that reads weights or keys once asks for lines, at most 65536; 0: not at all;
               None: what was measured of this machine, or where `target` names an instruction set, what that has
     progress   called with bytes done and bytes in all while `weights` are bound
@@ -263,7 +272,15 @@ class Executable(CompiledCode):
                  cache: bool | FilePath = True, name: str = "module", raise_attention: bool = True, reference: bool = False,
                  unchecked: bool = False, from_stage: str = "input", progress: Progress | None = None,
                  cuda_driver: FilePath | None = None, cublaslt: FilePath | None = None, batch_invariant: bool | None = None,
-                 prefetch_bytes: int | None = None) -> None:
+                 prefetch_bytes: int | None = None, trace: bool | None = None) -> None:
+        #: The module, and what messages call it.
+        self.text, self.name = mlir, name
+        #: What it takes to compile it once more, with spans; None: it has them.
+        self._again = None if trace or (trace is None and tracing.is_on()) else (mlir, {
+            "target": target, "threads": threads, "cache": cache, "name": name, "raise_attention": raise_attention, "reference": reference,
+            "unchecked": unchecked, "from_stage": from_stage, "batch_invariant": batch_invariant, "prefetch_bytes": prefetch_bytes})
+        self._with_spans: Executable | None = None
+        self._bind_again: Callable[[Executable], None] = lambda executable: None
         # All that can be wrong with arguments is said before anything is compiled.
         ir, weights, threads = checks.module(mlir), checks.paths("weights", weights), checks.threads(threads)
         checks.callback("progress", progress)
@@ -272,7 +289,7 @@ class Executable(CompiledCode):
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
                            cache=_cache(cache), ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant,
-                           unchecked=unchecked, prefetch_bytes=prefetch_bytes,
+                           unchecked=unchecked, prefetch_bytes=prefetch_bytes, trace=trace,
                            package_folders=sysconfig.get_paths()["purelib"], from_stage=from_stage, **libraries)
         try:
             for file in weights:  # so that ones that do not fit are told before anything is compiled
@@ -302,12 +319,24 @@ class Executable(CompiledCode):
         with told:
             status = self._lib.bind_weights_while(self._handle, array, len(array), told.c, None)
         told.check(self._lib, status)
+        self._bind_again, self._with_spans = lambda executable: executable.bind_weights(paths), None
 
     def bind_arrays(self, names: ctypes.Array[ctypes.c_char_p], arrays: ctypes.Array[Array]) -> None:
         """Binds weights that lie in memory: ctypes arrays of their names and of dense `Array`s, which the caller keeps as they are
         until weights are bound anew."""
         with self._one_call:
             self._lib.check(self._lib.bind_weight_arrays(self._handle, names, arrays, len(names)))
+        self._bind_again, self._with_spans = lambda executable: executable.bind_arrays(names, arrays), None
+
+    def _traced(self) -> ctypes.c_void_p:
+        if self._again is None or not self._again[1]["target"].startswith("cpu"):
+            return self._handle
+        if self._with_spans is None:
+            mlir, options = self._again
+            with_spans = Executable(mlir, trace=True, **options)
+            self._bind_again(with_spans)
+            self._with_spans = with_spans
+        return self._with_spans._handle
 
     def judge(self, mlir: ModuleText, entry: str, arguments: Sequence[ArrayLike], results: Sequence[ArrayLike], *,
               weights: FilePaths = ()) -> Judgement:
@@ -378,11 +407,12 @@ def _choice(what: str, value: bool | None) -> str:
 
 
 def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", batch_invariant=None,
-             unchecked=False, prefetch_bytes=None, **more):
+             unchecked=False, prefetch_bytes=None, trace=False, **more):
     values = {"target": checks.text("target", target, "the name of a target"), "name": checks.text("name", name),
               "raise": "true" if checks.flag("raise_attention", raise_attention) else "false",
               "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache, "cache_limit": cache_limit(),
               "unchecked": "true" if checks.flag("unchecked", unchecked) else "false",
+              "trace": "true" if (tracing.is_on() if trace is None else checks.flag("trace", trace)) else "false",
               "prefetch_bytes": ("-1" if prefetch_bytes is None
                                  else str(checks.integer("prefetch_bytes", prefetch_bytes, 0, checks.MOST_PREFETCH_BYTES))),
               "from": checks.choice("from_stage", from_stage, ("input", "gpu")),

@@ -159,6 +159,7 @@ EXECUTABLE = {
     "cublaslt": NO_PATHS,
     "batch_invariant": NO_FLAGS,
     "unchecked": [None, *NO_FLAGS],
+    "trace": NO_FLAGS,
     "prefetch_bytes": [-1, 65537, *NO_INTEGERS],
 }
 

@@ -31,6 +31,7 @@ EXAMPLES:
                --input=1x4xi64=1,2,3,4 --output=logits.npy
   diffattn-run attention.mlir --input=random:1x8x512x64xf32 ... \
                --check=unfused --bench=20
+  diffattn-run model.mlir --input=... --trace=trace.json
   diffattn-run model.mlir --emit=scheduled
   diffattn-run model.mlir --target=cuda:sm_90 --emit=cubin -o model.cubin
   diffattn-run model.mlir --weights=folder --emit=bundle -o model.bundle
@@ -231,6 +232,11 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::value_desc("what"), cl::cat(results));
   cl::opt<int64_t> bench("bench", cl::desc("Time n calls, after a warm-up"),
                          cl::init(0), cl::value_desc("n"), cl::cat(results));
+  cl::opt<std::string> trace(
+      "trace",
+      cl::desc("Chrome's trace JSON of this run: passes, functions,\n"
+               "products and attentions, by thread"),
+      cl::value_desc("file"), cl::cat(results));
   cl::opt<bool> quiet("quiet", cl::desc("Do not print the results"),
                       cl::cat(results));
 
@@ -278,6 +284,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   }
   options.bench = bench;
   options.quiet = quiet;
+  options.trace = trace;
   llvm::SmallString<128> optTool(llvm::sys::path::parent_path(argv[0]));
   llvm::sys::path::append(optTool, "diffattn-opt");
   options.caller.compile.optTool = optTool.str().str();

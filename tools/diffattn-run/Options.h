@@ -39,6 +39,8 @@ struct Options {
   std::string check;
   int64_t bench = 0;
   bool quiet = false, info = false;
+  /// File for a trace of the run; empty: none.
+  std::string trace;
   /// diffattn-opt as the user can call it: in the folder that this tool was
   /// called from.
   std::string optTool;

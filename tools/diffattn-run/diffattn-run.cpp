@@ -14,6 +14,7 @@
 #include "PtxasFolders.h"
 #include "RequestedCall.h"
 #include "SlowNotice.h"
+#include "Trace.h"
 
 #include "DiffAttn/Compiler/Bundle.h"
 #include "DiffAttn/Compiler/CompiledProgram.h"
@@ -23,6 +24,7 @@
 #include "DiffAttn/Compiler/WriteFile.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
+#include "DiffAttn/Runtime/Support/TraceSpan.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
@@ -46,6 +48,7 @@ static DenseView viewOf(const HostArray &array) {
 }
 
 static llvm::Expected<std::string> readModel(llvm::StringRef path) {
+  const TraceSpan span("run", "read the module");
   auto buffer = readModuleFile(path);
   if (!buffer)
     return buffer.takeError();
@@ -56,6 +59,8 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   CompileOptions compile = options.caller.compile;
   compile.inputName = name.str();
   compile.ptxas.folders = getPtxasFolders();
+  // What is emitted is as it would be without.
+  compile.trace = !options.trace.empty() && options.emit.empty();
   return compile;
 }
 
@@ -96,6 +101,7 @@ static llvm::Error recallHost() {
 
 static llvm::Expected<CompiledModule>
 compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
+  const TraceSpan span("run", "compile, or take from the cache");
   SlowNotice notice(compile.reference ? "compiling the unfused path"
                                       : "compiling");
   auto limit = getCacheLimit(options);
@@ -236,6 +242,7 @@ copyArrays(const std::vector<HostArray> &arrays) {
 
 static llvm::Error timeCalls(Program &program, llvm::StringRef name,
                              llvm::ArrayRef<ArrayView> views) {
+  const TraceSpan span("run", "time calls");
   constexpr int kWarmUp = 3;
   std::vector<CallResult> results;
   for (int i = 0; i < kWarmUp; ++i)
@@ -395,6 +402,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (!options.emit.empty() && options.emit != "bundle") {
     if (llvm::Error error = recallHost())
       return error;
+    const TraceSpan span("run", "emit " + options.emit);
     CompileDiagnostics diagnostics;
     auto text = emitStage(*ir, compile, options.emit, &diagnostics);
     if (!text)
@@ -417,6 +425,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto prepare = [&](const Signature &signature) -> llvm::Error {
     if (options.info || call)
       return llvm::Error::success();
+    const TraceSpan span("run", "make arguments");
     auto prepared = prepareCall(signature, options);
     if (!prepared)
       return prepared.takeError();
@@ -434,7 +443,10 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (llvm::Error error = prepare((*program)->getSignature()))
     return error;
   auto &[name, wanted, arguments] = *call;
-  auto original = copyArrays(arguments); // a call may update some
+  auto original = [&] { // a call may update some
+    const TraceSpan span("run", "copy arguments");
+    return copyArrays(arguments);
+  }();
   if (!original)
     return original.takeError();
   std::vector<CallResult> called;
@@ -442,6 +454,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
           name, viewsOf(arguments), options.caller.compile.threads, called))
     return toError(failure);
   Results results(std::move(called), arguments);
+  const TraceSpan ending("run", "write and check results");
   for (auto [i, file] : llvm::enumerate(options.outputs))
     if (llvm::Error error =
             writeNpy(file, results.views[i].data, results.views[i].dtype,
@@ -521,7 +534,7 @@ int diffattn_run_main(int argc, char **argv) {
   // A number that the user gave OpenMP is taken as it is.
   if (const char *threads = std::getenv("OMP_NUM_THREADS"); threads && *threads)
     diffattn_rt_adapt_threads(0);
-  llvm::Expected<bool> matches = run();
+  llvm::Expected<bool> matches = runTraced(options.trace, run);
   int code = 0;
   if (!matches) {
     llvm::Error error = matches.takeError();

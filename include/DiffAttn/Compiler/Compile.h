@@ -39,6 +39,9 @@ struct CompileOptions {
   /// Whether indices and slices that are data are taken without a check that
   /// they lie inside of their buffers.
   bool unchecked = false;
+  /// Whether code for the CPU records spans of its products and attentions
+  /// (ABI/Trace.h).
+  bool trace = false;
   /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
   /// and independent of the kernels: what --check=unfused runs.
   bool reference = false;

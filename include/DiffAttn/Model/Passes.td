@@ -470,6 +470,21 @@ def ConvertGemmToRuntimePass
                            "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
 }
 
+def TraceOpsPass : Pass<"diffattn-trace-ops", "ModuleOp"> {
+  let summary = "Call the runtime where products and attentions begin and end";
+  let description = [{
+    Puts calls of `diffattn_rt_trace_begin` and `diffattn_rt_trace_end` around
+    each product and attention on memrefs. The first is told a text, lines of
+    category, name with sizes, place and function, and what the op has to do:
+    floating-point operations, and bytes of the buffers that it reads and writes.
+    Of attention, pairs of query and key that `kv_len`, `is_causal` and `window`
+    hide are not counted, and a difference of maps is multiplied by the values
+    once; packed or paged sequences and gradients are not counted.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect"];
+}
+
 def ConvertWeightToRuntimePass
     : Pass<"convert-diffattn-weight-to-runtime", "ModuleOp"> {
   let summary = "Read the addresses of weights from the table diffattn_weights";

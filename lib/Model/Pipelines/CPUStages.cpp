@@ -49,6 +49,8 @@ static void addCPULoops(OpPassManager &pm, const PipelineOptions &options) {
   // Clones first: they become copies, which may be strided.
   pm.addPass(createConvertBufferizationToMemRefPass());
   pm.addNestedPass<func::FuncOp>(createReuseBuffersPass());
+  if (options.trace)
+    pm.addPass(createTraceOpsPass());
   ConvertGemmToRuntimePassOptions products;
   products.batchInvariant = options.batchInvariance;
   addKernelsAndLoops(pm, options, products, ScopeArenaPassOptions());

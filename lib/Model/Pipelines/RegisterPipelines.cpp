@@ -42,12 +42,18 @@ struct CommonTextOptions : public GraphTextOptions, public CPUCodeOptions {
   Option<Stage> until{*this, "until",
                       llvm::cl::desc("stop after this stage, as bufferized"),
                       llvm::cl::init(Stage::LLVM)};
+  Option<bool> trace{
+      *this, "trace",
+      llvm::cl::desc("code for a CPU that says when its products and "
+                     "attentions begin and end"),
+      llvm::cl::init(false)};
 
   PipelineOptions read(Target target) const {
     PipelineOptions options;
     options.target = std::move(target);
     options.raise = raise;
     options.unchecked = unchecked;
+    options.trace = trace;
     options.prefetchBytes = prefetchBytes;
     options.threads = threads;
     return options;

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/Program.h"
 
+#include "DiffAttn/Runtime/Support/TraceSpan.h"
+
 using namespace diffattn_rt;
 
 Program::~Program() = default;
@@ -28,6 +30,7 @@ Failure Program::call(std::string_view entry, ListRef<ArrayView> args,
                       int64_t threads, std::vector<CallResult> &results) {
   if (Failure failure = check(entry, args))
     return failure;
+  const TraceSpan span("function", entry);
   const FunctionSignature &function = *getSignature().find(entry);
   PreparedCall call(function, args);
   if (Failure failure = call.prepare())

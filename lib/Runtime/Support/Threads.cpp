@@ -26,6 +26,9 @@
 
 #include "AdaptiveThreads.h"
 #include "Internal.h"
+#include "Trace.h"
+
+#include "DiffAttn/Runtime/ABI/Trace.h"
 
 #include <algorithm>
 #include <csetjmp>
@@ -99,12 +102,6 @@ void keepMessage(char *to, const char *from) {
   snprintf(to, kMessageBytes, "%s", from ? from : "unknown error");
 }
 
-int64_t nanoseconds() {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * int64_t(1'000'000'000) + time.tv_nsec;
-}
-
 /// Counts that the system keeps of the calling thread: processor time in ns,
 /// and how often it was preempted.
 struct ThreadUse {
@@ -124,16 +121,35 @@ struct Loop {
   void *ctx;
   int64_t count;
   int64_t scratchBytes;
+  bool isTraced = false;
   int64_t callerWork = 0;             // ns, if timed
   std::atomic<int64_t> othersWork{0}; // ns, if timed
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
   char message[kMessageBytes];
+  /// What spans of its threads are of, if it is traced: a copy, because its
+  /// caller's may go before they end.
+  char traced[256];
+};
+
+/// A span of the thread that takes a share of a loop, where one is recorded.
+struct ShareSpan {
+  explicit ShareSpan(const Loop &loop)
+      : depth(loop.isTraced ? diffattn_rt_trace_depth() : -1) {
+    if (depth >= 0)
+      diffattn_rt_trace_begin(loop.traced, 0, 0);
+  }
+  ~ShareSpan() {
+    if (depth >= 0)
+      diffattn_rt_trace_end_to(depth);
+  }
+  const int32_t depth;
 };
 
 /// One thread's share of the loop.
 void runShare(void *arg) {
   Loop &loop = *static_cast<Loop *>(arg);
+  const ShareSpan span(loop);
   bool nested = insideLoop;
   int64_t mark = diffattn_rt_mark();
   Guard own;
@@ -257,6 +273,11 @@ void diffattn_rt_parallel_for(void (*body)(void *, int64_t, void *), void *ctx,
   loop.ctx = ctx;
   loop.count = count;
   loop.scratchBytes = scratch_bytes;
+  if (const char *span = openSpan(); span && most > 1) {
+    loop.isTraced = true;
+    const char *name = strchr(span, '\n');
+    snprintf(loop.traced, sizeof loop.traced, "thread%s", name ? name : "");
+  }
   if (most == 1)
     runShare(&loop);
   else if (max_threads <= 0 && adapts())

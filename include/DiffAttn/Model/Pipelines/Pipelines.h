@@ -51,6 +51,9 @@ struct PipelineOptions {
   bool raise = true;
   /// Whether to leave out checks of indices and slices that are data.
   bool unchecked = false;
+  /// Whether code for a CPU says when its products and attentions begin and
+  /// end.
+  bool trace = false;
   /// How far ahead of weights, keys and values that are read once lines are
   /// asked for, in bytes; 0: not at all, -1: as the instruction set has it.
   int64_t prefetchBytes = -1;

@@ -15,6 +15,7 @@
 #define DIFFATTN_RUNTIME_ABI_TABLE_H
 
 #include "DiffAttn/Runtime/ABI/DeviceCalls.h"
+#include "DiffAttn/Runtime/ABI/Trace.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,7 +57,9 @@ extern "C" {
   FUNCTION(device_fill)                                                        \
   FUNCTION(quantized_gemm)                                                     \
   FUNCTION(gated_gemm)                                                         \
-  FUNCTION(threads)
+  FUNCTION(threads)                                                            \
+  FUNCTION(trace_begin)                                                        \
+  FUNCTION(trace_end)
 
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
