@@ -21,6 +21,7 @@ from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpo
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
 from .output import ReaderGoneError, prepare_streams, say, tell, write_file
+from .progress import Progress
 from .serving import chat_command, serve_command
 from .serving.model import PAGE_ROWS
 from .text import printable_generated, printable_name, shown
@@ -28,22 +29,6 @@ from .tokenizer import Tokenizer
 
 # Exit codes are the classes of errors, the same as diffattn-run's; argparse ends with 2 for wrong usage.
 INTERRUPTED = 130
-
-
-#: Weights of so many bytes tell how far they are.
-LONG = 1 << 30
-
-
-class _WeightsProgress:
-    """A line for every tenth of weights that take long."""
-
-    def __init__(self):
-        self.shown = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        if total >= LONG and (done - self.shown) * 10 >= total:
-            self.shown = done
-            tell(f"\ndiffattn: weights: {done >> 20} of {total >> 20} MiB", end="")
 
 
 def _command_for(args, folder: str, bundle: bool) -> str:
@@ -103,24 +88,27 @@ def _load(args, is_served: bool = False):
     begin = time.perf_counter()
     tell(f"diffattn: {'opening' if args.bundle else 'compiling'} {printable_name(args.directory)} ...", end="")
     try:
-        if args.bundle:
-            if args.dtype or args.target != "cpu":
-                raise UsageError(f"{args.directory}: expected no --dtype and no --target with --bundle, because its code is made")
-            if options.get("batch_invariant") is not None:
-                raise UsageError(f"{args.directory}: expected no --batch-invariant with --bundle, because its code is made")
-            model = load_bundle(args.directory, weights=args.weights, threads=args.threads, cuda_driver=args.cuda_driver,
-                                progress=_WeightsProgress())
-        else:
-            if args.weights is not None:
-                raise UsageError(f"--weights: expected it with --bundle, but {args.directory} is opened as a checkpoint")
-            model = load(args.directory, args.target, args.dtype, threads=args.threads, progress=_WeightsProgress(),
-                         cuda_driver=args.cuda_driver, **options)
+        with Progress("weights" if args.bundle else "code and weights") as progress:
+            model = _opened(args, progress, load, load_bundle, options)
     except BaseException:
         tell()
         raise
     tell(f" {time.perf_counter() - begin:.2f} s")
     _report(getattr(model.executable, "diagnostics", ()))
     return model
+
+
+def _opened(args, progress: Progress, load, load_bundle, options):
+    """The model of the command line, by the one of both functions that its kind of folder takes."""
+    if args.bundle:
+        if args.dtype or args.target != "cpu":
+            raise UsageError(f"{args.directory}: expected no --dtype and no --target with --bundle, because its code is made")
+        if options.get("batch_invariant") is not None:
+            raise UsageError(f"{args.directory}: expected no --batch-invariant with --bundle, because its code is made")
+        return load_bundle(args.directory, weights=args.weights, threads=args.threads, cuda_driver=args.cuda_driver, progress=progress)
+    if args.weights is not None:
+        raise UsageError(f"--weights: expected it with --bundle, but {args.directory} is opened as a checkpoint")
+    return load(args.directory, args.target, args.dtype, threads=args.threads, progress=progress, cuda_driver=args.cuda_driver, **options)
 
 
 def _report(diagnostics) -> None:
@@ -277,7 +265,8 @@ def evaluate(args) -> int:
     model = _load(args)
     model.tokenizer = tokenizer
     begin = time.perf_counter()
-    bits = model.bits_per_character(text, args.window)
+    with Progress("evaluating", "pieces") as progress:
+        bits = model.bits_per_character(text, args.window, progress=progress)
     seconds = time.perf_counter() - begin
     say(f"bits per character: {bits:.4f}")
     tell(f"diffattn: {len(text)} characters in {seconds:.2f} s")
@@ -335,9 +324,10 @@ def bundle(args) -> int:
         if batch_invariant is False:
             raise UsageError("--paged: expected no --no-batch-invariant with it, because rows that are served do not depend on their batch")
         batch_invariant = True
-    _report(write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files],
-                         target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights,
-                         batch_invariant=batch_invariant))
+    with Progress("writing the bundle"):
+        said = write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files], target=args.target,
+                            model_folder=checkpoint.directory, copy_weights=args.copy_weights, batch_invariant=batch_invariant)
+    _report(said)
     tell(f"diffattn: wrote {printable_name(args.output)}; " + _next_for_bundle(args, checkpoint, module))
     return 0
 
@@ -426,8 +416,10 @@ def explain(args) -> int:
     directory = Path(args.directory)
     config = read_config(directory)
     text = str(models.build(config, args.dtype or open_checkpoint(directory, without_weights=True).dtype, str(directory / "config.json")))
-    found = explain(Executable(text, target=args.target, threads=args.threads, batch_invariant=args.batch_invariant,
-                               cuda_driver=args.cuda_driver), text)
+    with Progress("compiling"):
+        executable = Executable(text, target=args.target, threads=args.threads, batch_invariant=args.batch_invariant,
+                                cuda_driver=args.cuda_driver)
+    found = explain(executable, text)
     say(found.json() if args.json else str(found))
     return 0
 
@@ -441,11 +433,14 @@ def bench(args) -> int:
     results = []
     # The first run packs weights; on a device the second one captures the prefill.
     warm = 2 if model.executable.has_device else 1
-    for run in range(args.runs + warm):
-        list(model.generate(ids, args.max_new_tokens, temperature=0, repetition_penalty=1))
-        if run >= warm:
-            t = model.timing
-            results.append((t.prefill_tokens / t.prefill_seconds, t.decode_tokens / max(t.decode_seconds, 1e-9)))
+    with Progress("measuring", "tokens") as progress:
+        new = args.max_new_tokens
+        for run in range(args.runs + warm):
+            for step, _ in enumerate(model.generate(ids, new, temperature=0, repetition_penalty=1), 1):
+                progress(run * new - (-step // args.batch), (args.runs + warm) * new)
+            if run >= warm:
+                t = model.timing
+                results.append((t.prefill_tokens / t.prefill_seconds, t.decode_tokens / max(t.decode_seconds, 1e-9)))
     prefill, decode = (sorted(column)[len(results) // 2] for column in zip(*results))
     report = {"model": model.kind, "dtype": model.dtype, "batch": args.batch, "prompt_tokens": args.prompt_tokens,
               "new_tokens": args.max_new_tokens, "prefill_tokens_per_second": round(prefill, 1),

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from . import checks, files
-from .arguments import ArrayLike
+from .arguments import ArrayLike, Progress
 from .arrays import as_array, owned
 from .calls import CompiledCode
 from .device import DeviceArray
@@ -290,8 +290,8 @@ class CompiledModel:
             timing.decode_tokens += count
             positions += steps
 
-    def bits_per_character(self, text: str, window: int | None = None, batch: int = 8) -> float:
-        """How many bits the model needs for a character of `text`.
+    def bits_per_character(self, text: str, window: int | None = None, batch: int = 8, progress: Progress | None = None) -> float:
+        """How many bits the model needs for a character of `text`. `progress(done, total)` is called with numbers of pieces.
 
         The text is cut into pieces of half a window, each predicted with up to half a window of text before it in view
         (and the begin token, if the model has one), so that every token counts exactly once.
@@ -299,6 +299,7 @@ class CompiledModel:
         text = checks.unicode_text("text", text)
         window = None if window is None else checks.integer("window", window, 2, MOST_TOKENS)
         batch = checks.integer("batch", batch, 1, MOST_TOKENS)
+        checks.callback("progress", progress)
         if not self.is_decoder:
             raise InputError(f"expected a decoder, but got {self.kind}, which has no text to predict")
         if self.tokenizer is None:
@@ -321,11 +322,14 @@ class CompiledModel:
             # Without a begin token nothing predicts the first token of all.
             scored = max(1, at - first + len(start))
             pieces.setdefault((len(piece), scored), []).append(piece)
-        nats = 0.0
+        nats, done, total = 0.0, 0, sum(map(len, pieces.values()))
         for (_, scored), group in pieces.items():
             for at in range(0, len(group), batch):
                 ids = np.array(group[at : at + batch], np.int64)
                 if ids.shape[1] > scored:
                     log_p = self.executable.call("score", ids[:, :-1].copy(), ids[:, 1:].copy())[0]
                     nats -= log_p[:, scored - 1 :].sum(dtype=np.float64)
+                done += len(ids)
+                if progress is not None:
+                    progress(done, total)
         return nats / math.log(2) / len(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 from . import checks, files, models
 from .errors import InputError, UsageError
 from .output import tell, write_files
+from .progress import Progress
 from .text import printable_name
 
 #: Factors of lambda that one report may have.
@@ -98,7 +99,8 @@ def run(args) -> int:
     begin = time.perf_counter()
     tell(f"diffattn: compiling {printable_name(args.directory)} ...", end="")
     try:
-        found = maps.inspect(args.directory, prompt, layers=args.layers, factors=args.lambda_scale, dtype=args.dtype, threads=args.threads)
+        with Progress("code, weights and maps"):
+            found = maps.inspect(args.directory, prompt, layers=args.layers, factors=args.lambda_scale, dtype=args.dtype, threads=args.threads)
     finally:
         tell()
     heads = args.heads

@@ -9,6 +9,7 @@ import signal
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -131,6 +132,7 @@ def prepare_streams() -> None:
 
 def say(text: str = "", end: str = "\n") -> None:
     """Writes results to standard output, at once."""
+    hide_status()
     try:
         sys.stdout.write(text + end)
         sys.stdout.flush()
@@ -150,19 +152,61 @@ def _discard(stream) -> None:
         pass
 
 
-#: Whether the last message to standard error left its line open.
-_open_line = False
+#: What the last message to standard error left of its line; empty: it ended it.
+_open_line = ""
+#: Whether a status stands behind it, and who may write either.
+_has_status, _terminal = False, threading.RLock()
+#: To a terminal: to the line's begin, and nothing from there on.
+_ERASE = "\r\x1b[K"
 
 
 def tell(text: str = "", end: str = "\n", fresh: bool = False) -> None:
     """Writes a message to standard error, if `fresh` on a line of its own. That nobody can be told is no failure of what was
     done."""
     global _open_line
+    with _terminal:
+        hide_status()
+        message = ("\n" if fresh and _open_line else "") + printable(text) + end
+        _write_message(message)
+        _open_line = (_open_line + message).rpartition("\n")[2]
+
+
+def _write_message(text: str) -> None:
     try:
-        sys.stderr.write(("\n" if fresh and _open_line else "") + printable(text) + end)
-        _open_line = end == ""
+        sys.stderr.write(text)
         sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
     except ValueError:  # the stream is closed
         pass
+
+
+def show_status(text: str | None) -> None:
+    """Writes how far something is behind an open line of standard error, a terminal, in place of what stood there; None: nothing."""
+    global _has_status, _open_line
+    with _terminal:
+        if text is None:
+            hide_status()
+            return
+        columns = _columns()
+        if len(_open_line) > columns // 2:  # a line that the terminal has broken cannot be written over
+            _write_message("\n")
+            _open_line = ""
+        shown = f"{_open_line} {text}" if _open_line else text
+        _write_message(_ERASE + shown[: columns - 1])
+        _has_status = True
+
+
+def hide_status() -> None:
+    global _has_status
+    with _terminal:
+        if _has_status:
+            _write_message(_ERASE + _open_line)
+            _has_status = False
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80

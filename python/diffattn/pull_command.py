@@ -16,6 +16,7 @@ from . import files, hints
 from .errors import CheckpointError, DiffAttnError, OutputError, UsageError
 from .importing.requirements import require
 from .output import say, tell
+from .progress import Progress
 from .text import printable_name, shown
 
 NAMES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors.index.json")
@@ -50,7 +51,9 @@ def run(args) -> int:
     if not args.yes and not _agreed():
         tell("diffattn: nothing was fetched")
         return 1
-    _fetch(args.repository, commit, list(sizes), output)
+    total = sum(sizes.values())
+    with Progress("fetching", poll=lambda: (min(_bytes_in(output), total), total)):
+        _fetch(args.repository, commit, list(sizes), output)
     tell(f"diffattn: wrote {printable_name(output)}; look at it with: {hints.command()} info {shlex.quote(str(output))}")
     return 0
 
@@ -84,7 +87,9 @@ def _listed(repository: str, revision: str) -> tuple[str, dict[str, int]]:
 def _fetch(repository: str, commit: str, names: list[str], output: Path) -> None:
     """Writes all files, or leaves no folder."""
     from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import disable_progress_bars
 
+    disable_progress_bars()  # which write also where no terminal is
     made = not output.exists()
     try:
         for name in names:
@@ -98,6 +103,17 @@ def _fetch(repository: str, commit: str, names: list[str], output: Path) -> None
             os.rmdir(output)
         raise
     shutil.rmtree(output / ".cache", ignore_errors=True)
+
+
+def _bytes_in(folder: Path) -> int:
+    """Of all files in a folder that is being written, also of those that have another name until they are whole."""
+    size = 0
+    for path in folder.rglob("*"):
+        try:
+            size += path.lstat().st_size if path.is_file() else 0
+        except FileNotFoundError:  # renamed meanwhile
+            pass
+    return size
 
 
 class _Blaming:

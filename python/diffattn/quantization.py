@@ -8,12 +8,12 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from . import checks, files, hints, models
+from . import arguments, checks, files, hints, models
 from .arguments import FilePath
 from .arrays import BFLOAT16
 from .checkpoint import Checkpoint, Tensor, check_layout, open_checkpoint
@@ -22,6 +22,7 @@ from .importing.safetensors import Part, bytes_of, parts_of_file
 from .model import build_graph
 from .models.quantization import BITS, GROUP_UNIT, MOST_GROUP, Quantization, scale_name
 from .output import tell
+from .progress import Progress
 from .text import printable_name, shown
 
 #: The types that a model's weights have in files.
@@ -45,22 +46,25 @@ def add_to(commands) -> None:
 
 
 def run(args) -> int:
-    quantize(args.directory, args.output, args.weights, args.group)
+    with Progress("quantizing") as progress:
+        quantize(args.directory, args.output, args.weights, args.group, progress)
     size = sum(file.stat().st_size for file in Path(args.output).glob("*.safetensors"))
     tell(f"diffattn: wrote {printable_name(args.output)} ({size / 2**20:.1f} MiB of weights); look at it with: "
          f"{hints.command()} info {shlex.quote(args.output)}")
     return 0
 
 
-def quantize(directory: FilePath, output: FilePath, weights: str = "int8", group: int = 128) -> None:
+def quantize(directory: FilePath, output: FilePath, weights: str = "int8", group: int = 128,
+             progress: arguments.Progress | None = None) -> None:
     """Writes the model in `directory` with the matrices of its linear layers as integers to `output`, a folder that is not there
     yet or an empty one, which is left as it is after any error. `weights` is int8 or int4; `group` neighbours in a row share a
-    scale: a multiple of 8 that divides the columns of every such matrix.
+    scale: a multiple of 8 that divides the columns of every such matrix. `progress(done, total)` is called with bytes of them.
 
     Raises:  UsageError: `weights` or `group`. CheckpointError: the folder, or a weight that is NaN or infinite. OutputError.
     """
     weights = checks.choice("weights", weights, tuple(BITS))
     group = checks.integer("group", group, GROUP_UNIT, MOST_GROUP)
+    checks.callback("progress", progress)
     if group % GROUP_UNIT:
         raise UsageError(f"group: expected a multiple of {GROUP_UNIT}, but got {group}")
     checkpoint = open_checkpoint(directory)
@@ -75,7 +79,7 @@ def quantize(directory: FilePath, output: FilePath, weights: str = "int8", group
     part = None
     try:
         part = Path(tempfile.mkdtemp(prefix=".diffattn-", suffix=".part", dir=place if fills else place.parent))
-        _write_folder(checkpoint, module, how, part)
+        _write_folder(checkpoint, module, how, part, progress)
         if fills:
             for name in sorted(os.listdir(part), key=lambda name: (name == "config.json", name)):  # it is a model once it has that
                 (part / name).replace(place / name)
@@ -112,7 +116,7 @@ def _check_empty(place: Path) -> bool:
     return True
 
 
-def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantization, folder: Path) -> None:
+def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantization, folder: Path, progress: arguments.Progress | None) -> None:
     for name in _COPIED:
         if files.exists(checkpoint.directory / name):
             shutil.copyfile(checkpoint.directory / name, folder / name)
@@ -120,11 +124,20 @@ def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantizati
     for name in module.file_names():
         tensor = checkpoint.tensors[name]
         used[tensor.file].append((name, tensor))
+    done, matrices = 0, sum(math.prod(tensor.shape) * _DTYPES[tensor.dtype].itemsize
+                            for tensor in (checkpoint.tensors[name] for name in module.matrices))
+
+    def told(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, matrices)
+
     names, total = {}, 0
     for file, tensors in used.items():
         # Integers and their scales first, then wider elements: all but float64, which is converted, lie at multiples of their size.
         tensors.sort(key=lambda entry: -8 if entry[0] in module.matrices else -_DTYPES[entry[1].dtype].itemsize)
-        parts = [part for name, tensor in tensors for part in _parts(name, tensor, module.matrices.get(name), how)]
+        parts = [part for name, tensor in tensors for part in _parts(name, tensor, module.matrices.get(name), how, told)]
         with open(folder / file.name, "wb") as out:
             out.writelines(parts_of_file(parts))
             out.flush()
@@ -138,8 +151,8 @@ def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantizati
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _parts(name: str, tensor: Tensor, transposed: bool | None, how: Quantization) -> list[Part]:
-    """What stands for a tensor: itself, or integers and scales if `transposed` says how the matrix lies."""
+def _parts(name: str, tensor: Tensor, transposed: bool | None, how: Quantization, told: Callable[[int], None]) -> list[Part]:
+    """What stands for a tensor: itself, or integers and scales if `transposed` says how the matrix lies; `told` of the bytes of its numbers."""
     array = _map(name, tensor)
     if transposed is None:
         return [Part(name, array.dtype, array.shape, bytes_of(array))]
@@ -154,6 +167,7 @@ def _parts(name: str, tensor: Tensor, transposed: bool | None, how: Quantization
             block = _widened(name, tensor, matrix[first: first + step], first, transposed)
             numbers, scales[first: first + step] = quantized(block, how.bits, how.group)
             yield (numbers if how.bits == 8 else packed(numbers)).tobytes()
+            told(len(block) * columns * array.itemsize)
 
     return [Part(name, np.dtype(np.int8), [rows, columns * how.bits // 8], integers()),
             Part(scale_name(name), np.dtype(np.float32), scales.shape, bytes_of(scales))]
