@@ -20,7 +20,8 @@ from . import __version__, checks, files, hints, import_command, library, maps_c
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
-from .output import ReaderGoneError, prepare_streams, say, tell, write_file
+from .importing.requirements import require
+from .output import ReaderGoneError, prepare_streams, say, tell, write_file, write_files
 from .progress import Progress
 from .serving import chat_command, serve_command
 from .serving.model import PAGE_ROWS
@@ -412,6 +413,8 @@ def explain(args) -> int:
     from .explain import explain
     from .runtime import Executable
 
+    if args.time or args.png:
+        return _explain_times(args)
     _check_kind(args)
     directory = Path(args.directory)
     config = read_config(directory)
@@ -420,6 +423,26 @@ def explain(args) -> int:
         executable = Executable(text, target=args.target, threads=args.threads, batch_invariant=args.batch_invariant,
                                 cuda_driver=args.cuda_driver)
     found = explain(executable, text)
+    say(found.json() if args.json else str(found))
+    return 0
+
+
+def _explain_times(args) -> int:
+    """With times of a prefill and some decode steps, for which the weights are needed."""
+    import numpy as np
+
+    from . import explain_times
+
+    if args.png:
+        require("viz", {"matplotlib": ("3.",)})
+    args.bundle, args.weights = False, None
+    _decoder_config(args)
+    model = _load(args)
+    ids = np.random.default_rng(0).integers(0, model.vocabulary, (1, args.prompt_tokens))
+    with Progress("measuring"):
+        found = explain_times.timed(lambda: list(model.generate(ids, args.max_new_tokens, temperature=0, repetition_penalty=1)))
+    if args.png:
+        write_files([(args.png, [explain_times.png(found)])])
     say(found.json() if args.json else str(found))
     return 0
 
@@ -566,7 +589,13 @@ def make_parser() -> argparse.ArgumentParser:
     sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
     sub.add_argument("--json", action="store_true")
 
-    sub = command("explain", explain, "say which kernel each attention becomes", "diffattn explain examples/tiny-lm")
+    sub = command("explain", explain, "say which kernel each attention becomes, and with --time where the time goes",
+                  "diffattn explain examples/tiny-lm --time --threads 1")
+    sub.add_argument("--time", action="store_true", help="run a prompt and some steps, and say of each product and attention how long it takes, "
+                     "beside what this machine reaches; needs the weights")
+    sub.add_argument("--prompt-tokens", type=_integer(1, MOST_TOKENS), default=128, metavar="N", help="with --time (default: %(default)s)")
+    sub.add_argument("--max-new-tokens", type=_integer(1, MOST_TOKENS), default=8, metavar="N", help="with --time (default: %(default)s)")
+    sub.add_argument("--png", metavar="FILE", help="times as a roofline; needs matplotlib (diffattn[viz])")
     sub.add_argument("--json", action="store_true")
 
     sub = command("bench", bench, "measure prefill and decode", "diffattn bench examples/tiny-lm --prompt-tokens 100 --max-new-tokens 50")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
-from ..explain import Explanation, explain
+from ..explain import Explanation
+from ..explain_times import explain_function
 from ..importing.function import Imported, ImportedFunction, Value, sizes_of, views_of
 from ..importing.options import CodeOptions
 from ..runtime import Diagnostic
@@ -48,9 +50,10 @@ class CompiledFunction:
         """The module that was compiled last, as text of MLIR; empty before the first call, if sizes are symbols."""
         return self._text
 
-    def explain(self) -> Explanation:
-        """What became of each attention, as a table (docs/python.md)."""
-        return explain(self)
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What became of each attention, as a table (docs/python.md). With the arguments of a call, which is made some times, also how long
+        each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
+        return explain_function(self, args, kwargs)
 
     def __call__(self, *args, **kwargs):
         given = self._source.flatten(args, kwargs)

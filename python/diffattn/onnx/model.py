@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import InputError
-from ..explain import Explanation, explain
+from ..explain import Explanation
+from ..explain_times import explain_function
 from ..importing.function import Imported, ImportedFunction, as_given
 from ..importing.options import CodeOptions
 from .files import read_model
@@ -27,9 +30,10 @@ class Model:
         #: The model as text of MLIR.
         self.mlir = self._function.mlir
 
-    def explain(self) -> Explanation:
-        """What became of each attention, as a table (docs/python.md)."""
-        return explain(self)
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What became of each attention, as a table (docs/python.md). With the arguments of a call, which is made some times, also how long
+        each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
+        return explain_function(self, args, kwargs)
 
     def __call__(self, *args, **kwargs):
         given = self._arranged(args, kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from typing import Any
 
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
@@ -11,7 +12,8 @@ from torch.utils import _pytree as pytree
 
 from .. import checks
 from ..errors import CompileError, DiffAttnError, InputError, IRError
-from ..explain import Explanation, explain
+from ..explain import Explanation
+from ..explain_times import explain_function
 from ..text import shown
 from . import tensors
 from .decompositions import decompose, exporting
@@ -136,9 +138,10 @@ class CompiledModule:
         #: The module that was compiled, as text of MLIR.
         self.mlir = self._program.mlir
 
-    def explain(self) -> Explanation:
-        """What became of each attention, as a table (docs/python.md)."""
-        return explain(self)
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """What became of each attention, as a table (docs/python.md). With the arguments of a call, which is made some times, also how long
+        each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
+        return explain_function(self, args, kwargs)
 
     def refresh(self) -> None:
         """Reads all weights anew at the next call. Needed only for weights that are tensors of inference mode, or that were written to
