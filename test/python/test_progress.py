@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -152,3 +153,25 @@ def test_functions_tell_their_caller(root, tmp_path):
     told.clear()
     quantize(root / "examples/tiny-lm", tmp_path / "narrow", "int4", progress=lambda *at: told.append(at))
     assert told[-1][0] == told[-1][1] and np.all(np.diff([done for done, _ in told]) > 0)
+
+
+def test_the_runner(build_dir, root, tmp_path):
+    """It says nothing where standard error is no terminal, and on one has a line that is gone at the end."""
+    inputs = [*["random:1x8x64x64xf32"] * 4, "random:1x8x64x128xf32", "8xf32=0.5"]
+    run = [build_dir / "bin/diffattn-run", root / "examples/attention.mlir", *[f"--input={one}" for one in inputs], "--quiet", "--threads=1",
+           f"--cache-dir={tmp_path}"]
+    main, side = pty.openpty()
+    subprocess.run(run, capture_output=True, check=True)  # compiles
+    quiet, process = (subprocess.Popen([*run, "--bench=1000000000"], stderr=stream, stdout=subprocess.DEVNULL) for stream in (subprocess.PIPE, side))
+    os.close(side)
+    text = b""
+    with contextlib.suppress(OSError):  # what a terminal without a writer gives
+        while part := os.read(main, 1 << 12):
+            text += part
+            if text.count(b"\r\x1b[Ktiming calls: ") >= 2:
+                process.kill()
+    process.wait()
+    quiet.kill()
+    assert quiet.communicate()[1] == b"", "which began before the other one"
+    os.close(main)
+    assert re.fullmatch(rb"(\r\x1b\[Ktiming calls: [0-9]+ s)+", text)

@@ -11,9 +11,9 @@
 #include "Inputs.h"
 #include "Interrupts.h"
 #include "Options.h"
+#include "Progress.h"
 #include "PtxasFolders.h"
 #include "RequestedCall.h"
-#include "SlowNotice.h"
 #include "Trace.h"
 
 #include "DiffAttn/Compiler/Bundle.h"
@@ -102,14 +102,16 @@ static llvm::Error recallHost() {
 static llvm::Expected<CompiledModule>
 compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
   const TraceSpan span("run", "compile, or take from the cache");
-  SlowNotice notice(compile.reference ? "compiling the unfused path"
-                                      : "compiling");
+  std::optional<Progress> progress(
+      std::in_place,
+      compile.reference ? "compiling the unfused path" : "compiling");
   auto limit = getCacheLimit(options);
   if (!limit)
     return limit.takeError();
   std::optional<ObjectCache> cache = getCache(*limit);
   auto module =
       cache ? cache->compile(ir, compile) : compileModule(ir, compile);
+  progress.reset(); // before anything is said
   if (module && !cache && !options.noCache)
     module->diagnostics.push_back(
         {DiagnosticKind::Warning, "diffattn-cache", "NotKept",
@@ -183,18 +185,12 @@ makeProgram(llvm::StringRef ir, CompileOptions compile,
       CompiledProgram::load(std::move(*module), compile.target, libraries);
   if (!program || options.weightPaths.empty())
     return program;
-  SlowNotice notice("binding weights");
-  int64_t shown = 0;
-  auto progress = [&](int64_t done, int64_t total) {
-    // A line for every tenth of a gigabyte or more.
-    if (total < (int64_t(1) << 30) || (done - shown) * 10 < total)
-      return true;
-    shown = done;
-    llvm::errs() << "weights: " << (done >> 20) << " of " << (total >> 20)
-                 << " MiB\n";
+  Progress progress("binding weights");
+  auto advance = [&](int64_t done, int64_t total) {
+    progress.advance(done, total);
     return true;
   };
-  if (llvm::Error error = (*program)->bindWeights(files, progress))
+  if (llvm::Error error = (*program)->bindWeights(files, advance))
     return error;
   return program;
 }
@@ -229,6 +225,7 @@ static void printSignature(const Signature &signature) {
 
 static llvm::Expected<std::vector<HostArray>>
 copyArrays(const std::vector<HostArray> &arrays) {
+  const TraceSpan span("run", "copy arguments");
   std::vector<HostArray> copies;
   for (const HostArray &array : arrays) {
     auto copy = createArray(array.dtype, array.shape);
@@ -243,6 +240,7 @@ copyArrays(const std::vector<HostArray> &arrays) {
 static llvm::Error timeCalls(Program &program, llvm::StringRef name,
                              llvm::ArrayRef<ArrayView> views) {
   const TraceSpan span("run", "time calls");
+  std::optional<Progress> progress(std::in_place, "timing calls");
   constexpr int kWarmUp = 3;
   std::vector<CallResult> results;
   for (int i = 0; i < kWarmUp; ++i)
@@ -261,6 +259,7 @@ static llvm::Error timeCalls(Program &program, llvm::StringRef name,
     times.push_back(
         std::chrono::duration<double, std::milli>(end - start).count());
   }
+  progress.reset();
   diffattn_counters counters;
   diffattn_rt_counters(&counters);
   std::sort(times.begin(), times.end());
@@ -376,7 +375,7 @@ static llvm::Expected<bool>
 judgeAll(llvm::StringRef ir, const CompileOptions &compile,
          llvm::StringRef entry, llvm::ArrayRef<HostArray> arguments,
          const WeightFiles &files, const Results &results) {
-  SlowNotice notice("interpreting the module");
+  std::optional<Progress> progress(std::in_place, "interpreting the module");
   OracleOptions oracleOptions;
   oracleOptions.inputName = compile.inputName;
   std::vector<ArrayView> views;
@@ -387,6 +386,7 @@ judgeAll(llvm::StringRef ir, const CompileOptions &compile,
                      {},
                      false});
   auto judged = judgeCall(ir, entry, arguments, views, files, oracleOptions);
+  progress.reset();
   if (!judged)
     return judged.takeError();
   llvm::outs() << judged->text << "\n";
@@ -443,10 +443,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (llvm::Error error = prepare((*program)->getSignature()))
     return error;
   auto &[name, wanted, arguments] = *call;
-  auto original = [&] { // a call may update some
-    const TraceSpan span("run", "copy arguments");
-    return copyArrays(arguments);
-  }();
+  auto original = copyArrays(arguments); // a call may update some
   if (!original)
     return original.takeError();
   std::vector<CallResult> called;
