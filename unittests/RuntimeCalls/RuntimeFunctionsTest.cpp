@@ -48,6 +48,9 @@ TEST_F(RuntimeFunctions, HaveTheTypesOfTheHeader) {
             "i64, i32, ptr, i64, f32, i64, i64, i64, i64)>");
   EXPECT_EQ(typeOf(RuntimeFunction::fail_with),
             "!llvm.func<void (ptr, i64, i64)>");
+  EXPECT_EQ(typeOf(RuntimeFunction::trace_begin),
+            "!llvm.func<void (ptr, i64, i64)>");
+  EXPECT_EQ(typeOf(RuntimeFunction::trace_end), "!llvm.func<void ()>");
 }
 
 /// Every name is one that the runtime exports, and the runtime's table has it.
