@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from . import checks, tracing
+from . import checks
 from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
@@ -30,7 +30,7 @@ from .sequence_tables import HIGHEST, PageTable, check_bounds, check_pages, posi
 
 #: How many kinds of calls are kept compiled in this process; the one that was not used for longest makes room.
 MOST_COMPILED = 256
-_compiled: dict[tuple[str, str, bool], Executable] = {}  # by target, module and whether it is traced; those used last at the end
+_compiled: dict[tuple[str, str], Executable] = {}  # by target and module; those used last at the end
 #: Plans by the facts that they follow from; the oldest makes room.
 MOST_PLANS = 1024
 _plans: dict[tuple, Plan | BackwardPlan] = {}
@@ -311,7 +311,7 @@ def _plan(kind, found, has_lengths: bool, has_offsets: bool, shared: bool, optio
 
 def _executable(plan: Plan | BackwardPlan, frames: int) -> Executable:
     """`frames`: how many calls above this one the caller of the library is."""
-    kind = plan.target, plan.module, tracing.is_on()  # whose code differs
+    kind = plan.target, plan.module
     with _lock:
         executable = _compiled.pop(kind, None)
         if executable is None:
