@@ -275,8 +275,8 @@ class Executable(CompiledCode):
                  prefetch_bytes: int | None = None, trace: bool | None = None) -> None:
         #: The module, and what messages call it.
         self.text, self.name = mlir, name
-        #: What it takes to compile it once more, with spans; None: it has them.
-        self._again = None if trace or (trace is None and tracing.is_on()) else (mlir, {
+        #: What it takes to compile it once more, with spans; None: it has them, or is to have none.
+        self._again = None if trace is not None or tracing.is_on() else (mlir, {
             "target": target, "threads": threads, "cache": cache, "name": name, "raise_attention": raise_attention, "reference": reference,
             "unchecked": unchecked, "from_stage": from_stage, "batch_invariant": batch_invariant, "prefetch_bytes": prefetch_bytes})
         self._with_spans: Executable | None = None

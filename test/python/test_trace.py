@@ -169,6 +169,13 @@ def test_the_attention_operator(tmp_path):
     assert [event["name"] for event in events_of(tmp_path / "t.json")[0] if event["cat"] == "attention"] == ["attention ?x2x?x16 f32"]
 
 
+def test_code_that_is_to_have_none(tmp_path):
+    code = Executable(TEXT, threads=1, trace=False)
+    with diffattn.trace(tmp_path / "t.json"):
+        code.call("main", *arguments())
+    assert [event["cat"] for event in events_of(tmp_path / "t.json")[0]] == ["python", "function"]
+
+
 def test_one_at_a_time(tmp_path):
     with diffattn.trace(tmp_path / "t.json"):
         with pytest.raises(UsageError, match="expected one trace at a time, but another one is being recorded"), diffattn.trace(tmp_path / "u.json"):
