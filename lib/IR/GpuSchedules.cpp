@@ -148,3 +148,32 @@ LogicalResult GpuPlainAttr::verify(EmitError emitError, int64_t warps) {
     return failure();
   return verifyPowerOf2(emitError, "warps", warps);
 }
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+ScheduleTarget GpuBackwardAttr::getTarget() const {
+  return ScheduleTarget::GPU;
+}
+
+bool GpuBackwardAttr::computesGradients() const { return true; }
+
+LogicalResult GpuBackwardAttr::verify(EmitError emitError, int64_t keyWarps,
+                                      int64_t qBlockSize, int64_t queryWarps,
+                                      int64_t kvBlockSize, int64_t stages) {
+  // gpu_backward_c1
+  for (auto [name, warps] : {std::pair(StringRef("key_warps"), keyWarps),
+                             std::pair(StringRef("query_warps"), queryWarps)})
+    if (failed(verifyBetween(emitError, name, warps, 1, 8)) ||
+        failed(verifyPowerOf2(emitError, name, warps)))
+      return failure();
+  // gpu_backward_c2
+  for (auto [name, rows] : {std::pair(StringRef("q_block_size"), qBlockSize),
+                            std::pair(StringRef("kv_block_size"), kvBlockSize)})
+    if (failed(verifyBetween(emitError, name, rows, 16, 64)) ||
+        failed(verifyPowerOf2(emitError, name, rows)))
+      return failure();
+  // gpu_backward_c3
+  return verifyBetween(emitError, "stages", stages, 2, 4);
+}

@@ -39,6 +39,16 @@ GpuTiles GpuTiles::of(ScheduleAttrInterface schedule, int64_t maps) {
       });
 }
 
+GpuTiles GpuTiles::ofGradients(GpuBackwardAttr schedule, bool ofKeys,
+                               int64_t maps) {
+  GpuTiles tiles;
+  tiles.warps = ofKeys ? schedule.getKeyWarps() : schedule.getQueryWarps();
+  tiles.keys = ofKeys ? schedule.getQBlockSize() : schedule.getKvBlockSize();
+  tiles.stages = schedule.getStages();
+  tiles.maps = maps;
+  return tiles;
+}
+
 int64_t GpuTiles::getRows() const {
   if (splitKeys)
     return kFragment / 2;
@@ -117,6 +127,35 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
   }
   for (const Region &region : getRegions())
     total = std::max(total, region.end());
+}
+
+GpuSharedLayout GpuSharedLayout::ofGradients(const GpuTiles &tiles,
+                                             int64_t headDim, int64_t valueDim,
+                                             bool sharedKeys, bool ofKeys) {
+  GpuSharedLayout layout;
+  layout.headPitch = layout.keyPitch =
+      kElement * llvm::alignTo(headDim, kGpuWidthMultiple);
+  layout.valuePitch = kElement * llvm::alignTo(valueDim, kGpuWidthMultiple);
+  const int64_t rows = tiles.getRows(),
+                keyTensors = sharedKeys ? 1 : tiles.maps;
+  layout.queryBytes = rows * layout.headPitch;
+  layout.rowValueOffset =
+      (ofKeys ? keyTensors : tiles.maps) * layout.queryBytes;
+  layout.queries.bytes = layout.rowValueOffset + rows * layout.valuePitch;
+  layout.queries.phases = Load | Loop;
+  layout.queries.alignment = layout.pipeline.alignment = kTileAlignment;
+  layout.keyBytes = tiles.keys * layout.headPitch;
+  layout.valueOffset = (ofKeys ? tiles.maps : keyTensors) * layout.keyBytes;
+  layout.statisticsOffset = layout.valueOffset + tiles.keys * layout.valuePitch;
+  const int64_t numbers = !ofKeys ? 0 : tiles.maps == 2 ? 5 : 2;
+  layout.stageBytes =
+      layout.statisticsOffset +
+      llvm::alignTo(numbers * tiles.keys * sizeof(float), kTileAlignment);
+  layout.pipeline.offset = layout.queries.bytes;
+  layout.pipeline.bytes = tiles.stages * layout.stageBytes;
+  layout.pipeline.phases = Loop;
+  layout.total = layout.pipeline.end();
+  return layout;
 }
 
 GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim, int64_t maps) {

@@ -260,6 +260,31 @@ func.func private @gpu_plain_c1_plain_warps() attributes {s = #diffattn.gpu_plai
 func.func private @gpu_plain_c1_odd_plain_warps() attributes {s = #diffattn.gpu_plain<warps = 6>}
 
 // -----
+// gpu_backward_c1
+// expected-error @below {{expected key_warps to be between 1 and 8, but got 0}}
+func.func private @gpu_backward_c1_no_key_warps() attributes {s = #diffattn.gpu_backward<key_warps = 0, q_block_size = 32, query_warps = 4, kv_block_size = 32>}
+
+// -----
+// gpu_backward_c1
+// expected-error @below {{expected query_warps to be a power of two, but got 3}}
+func.func private @gpu_backward_c1_odd_query_warps() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 3, kv_block_size = 32>}
+
+// -----
+// gpu_backward_c2
+// expected-error @below {{expected q_block_size to be between 16 and 64, but got 8}}
+func.func private @gpu_backward_c2_small_q_block() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 8, query_warps = 4, kv_block_size = 32>}
+
+// -----
+// gpu_backward_c2
+// expected-error @below {{expected kv_block_size to be a power of two, but got 48}}
+func.func private @gpu_backward_c2_odd_kv_block() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 48>}
+
+// -----
+// gpu_backward_c3
+// expected-error @below {{expected stages to be between 2 and 4, but got 1}}
+func.func private @gpu_backward_c3_one_stage() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, stages = 1>}
+
+// -----
 // size_bounds_c1
 // expected-error @below {{expected bounds of 0 or more, but got -1}}
 func.func private @size_bounds_c1_negative() attributes {s = #diffattn.size_bounds<min_queries = 1, max_keys = -1>}

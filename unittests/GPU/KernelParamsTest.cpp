@@ -99,6 +99,20 @@ struct KernelParamsTest : testing::Test {
     if (features & kSums && kind == GpuKernelKind::Forward &&
         !isa<GpuWgmmaAttr>(schedule))
       spec.savedType = bf16;
+    auto store = [&](GpuGradient gradient) {
+      spec.gradientTypes[static_cast<size_t>(gradient)] =
+          Float32Type::get(&context);
+    };
+    if (kind == GpuKernelKind::GradientQueries) {
+      store(GpuGradient::Q1);
+      if (spec.maps == 2)
+        store(GpuGradient::Q2);
+    } else if (kind == GpuKernelKind::GradientKeys) {
+      store(GpuGradient::K1);
+      store(GpuGradient::V);
+      if (spec.hasSecondKeys())
+        store(GpuGradient::K2);
+    }
     return spec;
   }
 
@@ -111,8 +125,8 @@ struct KernelParamsTest : testing::Test {
     };
     return isIn(P::Q2, getGpuStride(P::K2, 3)) || isIn(P::Lambda, P::LambdaH) ||
            isIn(P::Max2, P::Acc2) || isIn(P::Sink2, P::Sink2H) ||
-           isIn(P::Lse2, P::Lse2T) ||
-           llvm::is_contained({P::Q2Map, P::K2Map, P::SignalPerNoise,
+           isIn(P::Lse2, P::Lse2T) || isIn(P::DQ2, getGpuStride(P::DK2, 3)) ||
+           llvm::is_contained({P::D2, P::Q2Map, P::K2Map, P::SignalPerNoise,
                                P::NoisePerKey2, P::SignalPerLambda,
                                P::SignalPerAcc2, P::NoiseHeads},
                               param);
@@ -134,6 +148,10 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
                           /*q_in_registers=*/false, /*bulk_copies=*/true,
                           /*kv_split_size=*/512);
   ScheduleAttrInterface plain = GpuPlainAttr::get(&context, /*warps=*/4);
+  ScheduleAttrInterface backward =
+      GpuBackwardAttr::get(&context, /*key_warps=*/4, /*q_block_size=*/16,
+                           /*query_warps=*/4, /*kv_block_size=*/16,
+                           /*stages=*/2);
   for (auto [kind, schedule] :
        {std::pair{GpuKernelKind::Forward, forward(GpuPlacement::Both)},
         {GpuKernelKind::Forward, forward(GpuPlacement::Pair)},
@@ -145,7 +163,9 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Forward, wgmma(GpuPlacement::Apart, 132)},
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Decode, bulk},
-        {GpuKernelKind::Merge, split}})
+        {GpuKernelKind::Merge, split},
+        {GpuKernelKind::GradientKeys, backward},
+        {GpuKernelKind::GradientQueries, backward}})
     for (unsigned features = 0; features < 2 * kSums; ++features) {
       // Sums end in one way, whatever is before and behind them.
       if (features & kSums && features & ~(kSums | kOneMap | 4 | 128))
@@ -154,6 +174,9 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
       if (features & (128 | 256) && features & (4 | 8 | 16 | 32 | 64))
         continue;
       if (isa<GpuWgmmaAttr>(schedule) && features & kNotOfWarpgroups)
+        continue;
+      // Norm, gate and sums are not theirs, and sequences come one by one.
+      if (schedule == backward && features & (16 | 32 | 128 | 256 | kSums))
         continue;
       // With K1 twice, or with a map for each warp or warpgroup.
       auto tiled = dyn_cast<GpuForwardAttr>(schedule);
@@ -225,7 +248,8 @@ TEST_F(KernelParamsTest, TensorMapsComeFirst) {
 TEST_F(KernelParamsTest, StridesFollowTheirTensor) {
   for (GpuParam tensor :
        {GpuParam::Q1, GpuParam::K1, GpuParam::Q2, GpuParam::K2, GpuParam::V,
-        GpuParam::O, GpuParam::Gate, GpuParam::X}) {
+        GpuParam::O, GpuParam::Gate, GpuParam::X, GpuParam::DQ1, GpuParam::DK1,
+        GpuParam::DQ2, GpuParam::DK2, GpuParam::DV}) {
     EXPECT_EQ(getGpuParam(tensor).type, GpuParamType::Pointer);
     for (unsigned axis = 0; axis < 4; ++axis) {
       const GpuParamRow &row = getGpuParam(getGpuStride(tensor, axis));

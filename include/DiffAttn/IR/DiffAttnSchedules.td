@@ -306,6 +306,31 @@ def DiffAttn_GpuPlainAttr : DiffAttn_Schedule<"GpuPlain", "gpu_plain"> {
   let genVerifyDecl = 1;
 }
 
+def DiffAttn_GpuBackwardAttr : DiffAttn_Schedule<"GpuBackward", "gpu_backward",
+    ["getTarget", "computesGradients"]> {
+  let summary = "GPU kernels for the gradients of attention of 16-bit types";
+  let description = [{
+    Two kernels, which make the scores again and share no sum, so that results do not depend on the
+    order of blocks. One keeps the gradients of a block of keys and values, and goes through the
+    queries of all heads that share them; the other one keeps those of a block of queries, and goes
+    through the keys. A warp has 16 rows of its block, of both maps.
+
+    - `key_warps` of a block of keys, `q_block_size`: queries of a tile that comes by;
+    - `query_warps` of a block of queries, `kv_block_size`: keys of a tile that comes by;
+    - `stages` of the pipelines that bring them.
+
+    Example: `#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>`
+  }];
+  let parameters = (ins
+    "int64_t":$key_warps,
+    "int64_t":$q_block_size,
+    "int64_t":$query_warps,
+    "int64_t":$kv_block_size,
+    DefaultValuedParameter<"int64_t", "2">:$stages);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {
   let mnemonic = "when";
   let summary = "a schedule for some calls";

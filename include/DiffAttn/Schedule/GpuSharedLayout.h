@@ -25,6 +25,10 @@ struct GpuTiles {
   int64_t maps = 2;
 
   static GpuTiles of(ScheduleAttrInterface schedule, int64_t maps = 2);
+  /// Of one of the two kernels of gradients: with `ofKeys` a block has rows of
+  /// keys, and `keys` of its tiles are queries.
+  static GpuTiles ofGradients(GpuBackwardAttr schedule, bool ofKeys,
+                              int64_t maps = 2);
   /// Query rows of a block.
   int64_t getRows() const;
 };
@@ -48,6 +52,12 @@ struct GpuSharedLayout {
   /// By warpgroups: tiles in panels, and no pitch of whole rows.
   GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim, int64_t valueDim,
                   bool sharedKeys, int64_t maps = 2);
+  /// Of a kernel of gradients. What stays is of the block's rows, as `queries`:
+  /// Q1, Q2 and dX, or with `ofKeys` K1, K2 and V; a stage of the pipeline has
+  /// the other three of a tile.
+  static GpuSharedLayout ofGradients(const GpuTiles &tiles, int64_t headDim,
+                                     int64_t valueDim, bool sharedKeys,
+                                     bool ofKeys);
   /// Of the kernel that merges ranges of keys.
   static GpuSharedLayout ofMerge(int64_t valueDim, int64_t maps);
 
@@ -68,6 +78,10 @@ struct GpuSharedLayout {
   int64_t keyPitch = 0;
   /// A stage of the pipeline: K1, K2 unless it is K1, V.
   int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
+  /// Of gradients: where dX or V of the block's rows lies, from the first of
+  /// `queries` on; where numbers of the queries of a tile lie in a stage, an
+  /// f32 of each: lse1 and D1, and of two maps lse2, D2 and lambda.
+  int64_t rowValueOffset = 0, statisticsOffset = 0;
   /// What a warp of a pair shows the other: for each tile of rows, fragments of
   /// P of 16 keys each, then two factors a lane.
   int64_t fragmentBytes = 0, factorBytes = 0, exchangeTileBytes = 0,

@@ -66,6 +66,8 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
     type = spec.resultType;
   else if (tensor == GpuParam::X)
     type = spec.savedType;
+  else if (std::optional<GpuGradient> gradient = findGpuGradient(tensor))
+    type = spec.getGradientType(*gradient);
   const bool isOfKeys =
       tensor == GpuParam::K1 || tensor == GpuParam::K2 || tensor == GpuParam::V;
   Value pointer = param(tensor);
@@ -111,16 +113,18 @@ Value AttentionKernel::getLog2Scale() {
   return spec.isPlain() ? b.f32(1.0) : param(GpuParam::ScoreScale);
 }
 
-Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
+Value AttentionKernel::locateLambda(Value batch, Value row, Value head) {
   Type f32 = b.f32();
   Value lambdaHead = b.divU(head, param(GpuParam::SignalPerLambda));
   Value pointer = stridePointer(f32, param(GpuParam::Lambda), b.toI64(batch),
                                 param(GpuParam::LambdaB));
   pointer = stridePointer(f32, pointer, b.toI64(queryAt(row)),
                           param(GpuParam::LambdaT));
-  pointer = stridePointer(f32, pointer, b.toI64(lambdaHead),
-                          param(GpuParam::LambdaH));
-  Value lambda = b.loadConstant(f32, pointer);
+  return stridePointer(f32, pointer, b.toI64(lambdaHead),
+                       param(GpuParam::LambdaH));
+}
+
+Value AttentionKernel::activateLambda(Value lambda) {
   Value isSigmoid =
       b.compare(LLVM::ICmpPredicate::ne,
                 b.andI(param(GpuParam::Flags), GpuFlagLambdaSigmoid), b.i32(0));
@@ -201,6 +205,10 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     emitMergeKernel(state);
   else if (spec.kind == GpuKernelKind::Decode)
     emitDecodeKernel(state);
+  else if (spec.kind == GpuKernelKind::GradientKeys)
+    emitGradientKeysKernel(state);
+  else if (spec.kind == GpuKernelKind::GradientQueries)
+    emitGradientQueriesKernel(state);
   else if (spec.isPlain())
     emitPlainKernel(state);
   else if (spec.isWgmma())

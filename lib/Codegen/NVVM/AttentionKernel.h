@@ -91,7 +91,14 @@ struct AttentionKernel {
   /// The factor from the unit in which maxima are kept to powers of two, f32.
   Value getLog2Scale();
   /// lambda of signal head `head` at row `row`, after its activation.
-  Value loadLambda(Value batch, Value row, Value head);
+  Value loadLambda(Value batch, Value row, Value head) {
+    return activateLambda(
+        b.loadConstant(b.f32(), locateLambda(batch, row, head)));
+  }
+  /// The two halves of that: where it lies, and what the activation makes of
+  /// it.
+  Value locateLambda(Value batch, Value row, Value head);
+  Value activateLambda(Value lambda);
   /// Makes `number` the thread's, and what follows from it.
   void setThread(Value number);
 
@@ -293,6 +300,8 @@ void emitWgmmaKernel(AttentionKernel &kernel);
 void emitPlainKernel(AttentionKernel &kernel);
 void emitDecodeKernel(AttentionKernel &kernel);
 void emitMergeKernel(AttentionKernel &kernel);
+void emitGradientKeysKernel(AttentionKernel &kernel);
+void emitGradientQueriesKernel(AttentionKernel &kernel);
 
 } // namespace mlir::diffattn::gpucode
 

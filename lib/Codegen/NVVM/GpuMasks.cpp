@@ -30,11 +30,12 @@ GpuMasks::GpuMasks(AttentionKernel &kernel, Value batch)
     for (MaskAttrInterface mask : kernel.spec.masks) {
       if (mask.isInterval() || mask.hasScoreTerm() != hasTerm)
         continue;
-      if (mask.hasTileRelation()) {
+      if (mask.hasTileRelation() && !kernel.spec.isOfGradients()) {
         tileMasks.push_back(mask);
         addTo(tileElements, mask);
       }
-      if (!mask.hasTileRelation() || kernel.spec.isPlain()) {
+      if (!mask.hasTileRelation() || kernel.spec.isPlain() ||
+          kernel.spec.isOfGradients()) {
         elementMasks.push_back(mask);
         addTo(elements, mask);
       }
@@ -172,6 +173,16 @@ Value GpuMasks::emit(MaskValue bound, int64_t plus) {
     break;
   }
   llvm_unreachable("a condition is no bound");
+}
+
+std::pair<Value, Value> GpuMasks::getQueries(Value first, int64_t count) {
+  Value place = b.sub(first, position0);
+  Value begin = b.sub(place, kernel.param(GpuParam::WindowRight));
+  Value end = b.add(b.add(place, kernel.param(GpuParam::WindowLeft)), count);
+  Value exists = b.compare(LLVM::ICmpPredicate::slt, first, keyLimit);
+  return {b.maxS(begin, b.i32(0)),
+          b.select(exists, b.maxS(b.minS(end, kernel.queries()), b.i32(0)),
+                   b.i32(0))};
 }
 
 MaskValue GpuMasks::min(MaskValue x, MaskValue y) {

@@ -59,9 +59,13 @@ public:
   VisibleRange getRange(Query first, Query last);
   VisibleRange getRange(Value query) { return getRange({query}, {query}); }
   Value emit(MaskValue bound, int64_t plus = 0);
+  /// The other way around: the queries, from 0 up to their number, of which
+  /// each sees some of `count` keys from `first` on by those masks, as begin
+  /// and end. There are none where the end is not behind the begin.
+  std::pair<Value, Value> getQueries(Value first, int64_t count);
 
-  // Masks that are asked about each score; kernels that take keys one by one
-  // ask those of tiles so too.
+  // Masks that are asked about each score; kernels that take keys one by one,
+  // and those of gradients, ask those of tiles so too.
   bool hasElements() const { return !elementMasks.empty(); }
   /// Whether `AlignedPairs` may be asked for.
   bool mayLoadPairs() const;

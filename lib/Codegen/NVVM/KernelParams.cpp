@@ -22,10 +22,13 @@ bool merges(const GpuKernelSpec &spec) {
 bool decodes(const GpuKernelSpec &spec) {
   return spec.kind == GpuKernelKind::Decode;
 }
+bool isOfGradients(const GpuKernelSpec &spec) { return spec.isOfGradients(); }
 bool splitsKeys(const GpuKernelSpec &spec) {
-  return spec.kind != GpuKernelKind::Forward;
+  return decodes(spec) || merges(spec);
 }
-bool finishes(const GpuKernelSpec &spec) { return !decodes(spec); }
+bool finishes(const GpuKernelSpec &spec) {
+  return !decodes(spec) && !isOfGradients(spec);
+}
 bool hasSecondMap(const GpuKernelSpec &spec) { return spec.maps == 2; }
 bool splitsSecondMap(const GpuKernelSpec &spec) {
   return splitsKeys(spec) && hasSecondMap(spec);
@@ -33,8 +36,11 @@ bool splitsSecondMap(const GpuKernelSpec &spec) {
 bool decodesSecondMap(const GpuKernelSpec &spec) {
   return decodes(spec) && hasSecondMap(spec);
 }
-bool subtracts(const GpuKernelSpec &spec) {
-  return finishes(spec) && hasSecondMap(spec);
+bool isOfTwoGradients(const GpuKernelSpec &spec) {
+  return isOfGradients(spec) && hasSecondMap(spec);
+}
+bool readsLambda(const GpuKernelSpec &spec) {
+  return hasSecondMap(spec) && !decodes(spec);
 }
 /// Innermost strides are 1 where 16 bytes are copied or stored at a time.
 bool readsByElement(const GpuKernelSpec &spec) {
@@ -46,6 +52,13 @@ bool storesByElement(const GpuKernelSpec &spec) {
 bool hasSecondKeys(const GpuKernelSpec &spec) {
   return attends(spec) && hasSecondMap(spec) &&
          (spec.hasSecondKeys() || spec.isPlain());
+}
+/// A block of keys has one head of them all.
+bool findsValueHeads(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.kind != GpuKernelKind::GradientKeys;
+}
+bool findsSecondKeyHeads(const GpuKernelSpec &spec) {
+  return hasSecondKeys(spec) && findsValueHeads(spec);
 }
 bool storesByMap(const GpuKernelSpec &spec) {
   return finishes(spec) && spec.storesByMap();
@@ -113,8 +126,18 @@ bool hasSink(const GpuKernelSpec &spec) {
   return finishes(spec) && spec.sinkTypes[map];
 }
 template <unsigned map>
-bool storesLogSums(const GpuKernelSpec &spec) {
+bool hasLogSums(const GpuKernelSpec &spec) {
+  if (isOfGradients(spec))
+    return map < spec.maps;
   return finishes(spec) && spec.storesLogSums[map];
+}
+template <GpuGradient gradient>
+bool storesGradient(const GpuKernelSpec &spec) {
+  return static_cast<bool>(spec.getGradientType(gradient));
+}
+template <GpuGradient gradient>
+bool storesGradientByElement(const GpuKernelSpec &spec) {
+  return storesGradient<gradient>(spec) && spec.elementwise;
 }
 bool readsGateByElement(const GpuKernelSpec &spec) {
   return hasGate(spec) && storesByElement(spec);
@@ -127,12 +150,14 @@ bool storesXByElement(const GpuKernelSpec &spec) {
 }
 /// Of the norm and of lambda, and whether pairs of the bias may be loaded.
 bool readsFlags(const GpuKernelSpec &spec) {
+  if (isOfGradients(spec))
+    return hasSecondMap(spec);
   return finishes(spec) ||
          (loads<MaskOperand::Bias>(spec) && !readsByElement(spec));
 }
 /// Kernels of tiles keep an old maximum until it grows by the margin.
 bool keepsMaximum(const GpuKernelSpec &spec) {
-  return attends(spec) && !spec.isPlain();
+  return attends(spec) && !spec.isPlain() && !isOfGradients(spec);
 }
 } // namespace reader
 } // namespace
@@ -166,6 +191,21 @@ Type mlir::diffattn::getGpuParamType(MLIRContext *context, GpuParam param) {
 
 GpuParam mlir::diffattn::getGpuStride(GpuParam tensor, unsigned axis) {
   return static_cast<GpuParam>(static_cast<unsigned>(tensor) + 1 + axis);
+}
+
+static constexpr GpuParam kGradients[] = {
+    GpuParam::DQ1, GpuParam::DK1, GpuParam::DQ2, GpuParam::DK2, GpuParam::DV};
+static_assert(std::size(kGradients) == kGpuGradients);
+
+GpuParam mlir::diffattn::getGpuParam(GpuGradient gradient) {
+  return kGradients[static_cast<size_t>(gradient)];
+}
+
+std::optional<GpuGradient> mlir::diffattn::findGpuGradient(GpuParam tensor) {
+  for (auto [i, param] : llvm::enumerate(kGradients))
+    if (param == tensor)
+      return static_cast<GpuGradient>(i);
+  return std::nullopt;
 }
 
 std::optional<GpuMaskParams>

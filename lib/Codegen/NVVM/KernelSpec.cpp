@@ -41,6 +41,13 @@ int64_t GpuKernelSpec::getPaddedValueDim() const {
   return llvm::alignTo(valueDim, kGpuWidthMultiple);
 }
 
+GpuTiles GpuKernelSpec::getTiles() const {
+  if (isOfGradients())
+    return GpuTiles::ofGradients(cast<GpuBackwardAttr>(schedule),
+                                 kind == GpuKernelKind::GradientKeys, maps);
+  return GpuTiles::of(schedule, maps);
+}
+
 int64_t GpuKernelSpec::getThreads() const {
   if (kind == GpuKernelKind::Merge)
     return 32 * GpuSharedLayout::kMergeWarps;
@@ -91,6 +98,10 @@ GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
     return {};
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
     return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys, maps);
+  if (isOfGradients())
+    return GpuSharedLayout::ofGradients(getTiles(), headDim, valueDim,
+                                        sharedKeys,
+                                        kind == GpuKernelKind::GradientKeys);
   return GpuSharedLayout(getTiles(), headDim, valueDim, sharedKeys);
 }
 
@@ -119,11 +130,13 @@ std::string GpuKernelSpec::getName() const {
       os << "_" << what
          << (type.isInteger(1) ? std::string("mask") : typeName(type));
   };
-  static const StringRef kKinds[] = {"forward", "decode", "merge"};
+  static const StringRef kKinds[] = {"forward", "decode", "merge", "keys",
+                                     "queries"};
   os << "diffattn_" << kKinds[static_cast<unsigned>(kind)] << "_";
   // The decode kernel leaves the epilogue to the merge kernel, whose operands
   // are states of any kernel.
-  const bool hasEpilogue = kind != GpuKernelKind::Decode;
+  const bool hasEpilogue =
+      kind == GpuKernelKind::Forward || kind == GpuKernelKind::Merge;
   if (kind == GpuKernelKind::Merge) {
     os << valueDim << "_" << typeName(resultType);
     if (maps == 1)
@@ -144,6 +157,9 @@ std::string GpuKernelSpec::getName() const {
       // How many blocks there are is the grid's alone.
       if (wgmma.getPersistentBlocks())
         os << "p";
+    } else if (isOfGradients()) {
+      const GpuTiles tiles = getTiles();
+      os << "_w" << tiles.warps << "_t" << tiles.keys << "s" << tiles.stages;
     } else {
       const GpuTiles tiles = getTiles();
       os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"
@@ -181,6 +197,10 @@ std::string GpuKernelSpec::getName() const {
   }
   if (elementwise && kind != GpuKernelKind::Merge)
     os << "_anystride";
+  static const StringRef kGradients[] = {"dq1", "dk1", "dq2", "dk2", "dv"};
+  for (auto [gradient, gradientType] :
+       llvm::zip_equal(kGradients, gradientTypes))
+    type(gradient, gradientType);
   if (hasEpilogue) {
     type("weight", normWeightType);
     type("gate", gateType);

@@ -5,36 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "MatrixAtom.h"
+#include "MatrixReader.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
 namespace {
-/// Addresses of ldmatrix in one tile. Lane l names row `row` of a block of 16
-/// and chunk `half` of a pair; the rest are constants, which become part of the
-/// instructions.
-class MatrixReader {
-public:
-  /// A (16 rows x 16 columns) and, transposed, B from rows along the contracted
-  /// axis; A of 8 rows, whose others are zeros.
-  enum Pattern { RowsFirst, ColumnsFirst, EightRows };
-  /// Panels of 64 columns lie `panelBytes` apart, or, with 0, side by side.
-  MatrixReader(AttentionKernel &kernel, int64_t pitch, Pattern pattern,
-               Value chunk = {}, int64_t panelBytes = 0);
-  /// Rows from 16 * rowBlock, chunks from `chunk`, which leaves the low bits to
-  /// the lane.
-  Fragment read(Value tileBase, int64_t rowBlock, int64_t chunk,
-                bool transpose);
-
-private:
-  AttentionKernel &kernel;
-  int64_t pitch, mask, panelBytes;
-  Pattern pattern;
-  Value row, half;
-  DenseMap<int64_t, Value> offsets;
-};
-
 class MmaSync16816 final : public MatrixAtom {
 public:
   MmaSync16816(AttentionKernel &kernel, Value valueChunk);
@@ -70,8 +47,10 @@ static Fragment loadMatrix(GpuBuilder &b, Value sharedPointer, bool transpose,
   return fragment;
 }
 
-static Fragment multiply(GpuBuilder &b, Type type, const Fragment &a, Value b0,
-                         Value b1, const Fragment &c) {
+Fragment mlir::diffattn::gpucode::multiplyFragments(GpuBuilder &b, Type type,
+                                                    const Fragment &a, Value b0,
+                                                    Value b1,
+                                                    const Fragment &c) {
   auto result = LLVM::LLVMStructType::getLiteral(b.getContext(),
                                                  SmallVector<Type>(4, b.f32()));
   SmallVector<Value> aValues(a.begin(), a.end()), bValues{b0, b1};
@@ -185,8 +164,8 @@ SmallVector<ScoreTile> MmaSync16816::multiplyKeys(ArrayRef<QueryRows> queries,
           for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
             for (int64_t n = 0; n < 2; ++n) {
               Fragment &sum = result[tile + map][rowTile][2 * block + n];
-              sum = multiply(b, kernel.element, ofMap[rowTile], k[2 * n],
-                             k[2 * n + 1], sum);
+              sum = multiplyFragments(b, kernel.element, ofMap[rowTile],
+                                      k[2 * n], k[2 * n + 1], sum);
             }
       }
   }
@@ -207,9 +186,9 @@ void MmaSync16816::multiplyValues(Value values,
         for (auto [rowTile, ofTile] : llvm::enumerate(ofMap))
           for (int64_t n = 0; n < 2; ++n) {
             Fragment &sum = ofTile[2 * pair + n];
-            sum =
-                multiply(b, kernel.element, probabilities[map][rowTile][block],
-                         v[2 * n], v[2 * n + 1], sum);
+            sum = multiplyFragments(b, kernel.element,
+                                    probabilities[map][rowTile][block],
+                                    v[2 * n], v[2 * n + 1], sum);
           }
     }
 }

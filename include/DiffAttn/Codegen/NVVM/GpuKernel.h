@@ -30,7 +30,15 @@ enum GpuFlag : unsigned {
 constexpr int64_t kGpuMaxLength = int64_t(1) << 28;
 constexpr int64_t kGpuUnlimited = 2 * kGpuMaxLength;
 
-enum class GpuKernelKind { Forward, Decode, Merge };
+/// The last two are of gradients: those of a block of keys and of values, and
+/// those of a block of queries.
+enum class GpuKernelKind {
+  Forward,
+  Decode,
+  Merge,
+  GradientKeys,
+  GradientQueries
+};
 
 /// The masks of a kernel for an op with `masks`. Limits on positions and the
 /// number of keys are arguments of every kernel, where one that limits nothing
@@ -46,7 +54,7 @@ struct GpuKernelSpec {
   /// Of the result: `elementType`, or f32. Null for a decode kernel.
   Type resultType;
   int64_t headDim = 0, valueDim = 0;
-  /// #diffattn.gpu_forward, gpu_wgmma, gpu_split_kv or gpu_plain.
+  /// #diffattn.gpu_forward, gpu_wgmma, gpu_split_kv, gpu_plain or gpu_backward.
   ScheduleAttrInterface schedule;
   /// Read Q, K, V and write O element by element: any strides and alignment.
   /// Else 16 bytes are copied at a time, which wants widths, strides and
@@ -69,6 +77,12 @@ struct GpuKernelSpec {
   Type savedType;
   /// Null if there is none.
   Type normWeightType, gateType;
+  /// Element types of the gradients that the kernel stores: of the operand's
+  /// type, or f32; null for others.
+  std::array<Type, kGpuGradients> gradientTypes;
+  Type getGradientType(GpuGradient gradient) const {
+    return gradientTypes[static_cast<size_t>(gradient)];
+  }
   /// Element types of the sinks of map 1 and map 2; null where there is none.
   std::array<Type, 2> sinkTypes;
   /// Whether logarithms of the sums of map 1 and of map 2 are stored.
@@ -100,6 +114,11 @@ struct GpuKernelSpec {
         masks, [](MaskAttrInterface mask) { return mask.hasTileRelation(); });
   }
 
+  /// Products of gradients, from scores that are made again.
+  bool isOfGradients() const {
+    return kind == GpuKernelKind::GradientKeys ||
+           kind == GpuKernelKind::GradientQueries;
+  }
   /// Products by ordinary instructions, which read operands where they lie.
   bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }
   /// Products by warpgroups, of tiles that tensor maps describe.
@@ -113,7 +132,7 @@ struct GpuKernelSpec {
     return kind == GpuKernelKind::Decode && split && split.getBulkCopies();
   }
   /// The cut of any other kernel.
-  GpuTiles getTiles() const { return GpuTiles::of(schedule, maps); }
+  GpuTiles getTiles() const;
   /// Whether tiles of K2 come beside those of K1.
   bool hasSecondKeys() const { return maps == 2 && !sharedKeys; }
   /// Rows of a fragment that a lane has numbers of: g and g + 8, or the first
@@ -126,7 +145,7 @@ struct GpuKernelSpec {
   /// Threads of a block, and those of them that compute.
   int64_t getThreads() const;
   int64_t getReadingThreads() const;
-  /// Query rows of a block.
+  /// Query rows of a block; of GradientKeys its keys.
   int64_t getRows() const;
   /// Blocks of neighbouring queries that have the same tiles, and their rows.
   int64_t getClusterBlocks() const;
@@ -135,7 +154,8 @@ struct GpuKernelSpec {
   /// counter; 0: a block for each tile.
   int64_t getPersistentBlocks() const;
   bool isPersistent() const { return getPersistentBlocks() != 0; }
-  /// Keys and stages of the tiles that come into shared memory.
+  /// Keys, of GradientKeys queries, and stages of the tiles that come into
+  /// shared memory.
   int64_t getTileKeys() const;
   int64_t getStages() const;
   /// Dynamic shared memory of a block; nothing for plain kernels.

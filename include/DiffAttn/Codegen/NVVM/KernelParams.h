@@ -33,6 +33,10 @@ enum class GpuParamType { TensorMap, Pointer, I64, I32, F32 };
 /// for the copy engine, CUDA's header declares 128 from 13.0 on.
 constexpr int64_t kTensorMapBytes = 128, kTensorMapAlignment = 128;
 
+/// Gradients that kernels store, of these operands.
+enum class GpuGradient : unsigned { Q1, K1, Q2, K2, V };
+constexpr size_t kGpuGradients = 5;
+
 struct GpuParamRow {
   llvm::StringLiteral name;
   GpuParamType type;
@@ -48,6 +52,10 @@ Type getGpuParamType(MLIRContext *context, GpuParam param);
 /// The stride of `tensor`, a row of GPU_TENSOR, along 0: batch, 1: head, 2:
 /// length, 3: width.
 GpuParam getGpuStride(GpuParam tensor, unsigned axis);
+
+/// The destination of `gradient`, a row of GPU_TENSOR, and back.
+GpuParam getGpuParam(GpuGradient gradient);
+std::optional<GpuGradient> findGpuGradient(GpuParam tensor);
 
 /// An operand of which masks load elements: its pointer, and its strides along
 /// the axes that it has, which follow it in the table in this order.
