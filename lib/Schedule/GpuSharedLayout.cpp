@@ -173,10 +173,18 @@ GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim, int64_t maps) {
   return layout;
 }
 
+GpuSharedLayout GpuSharedLayout::ofSums() {
+  GpuSharedLayout layout;
+  layout.sums.bytes = kSumWarps * kLanes * static_cast<int64_t>(sizeof(float));
+  layout.sums.phases = Finish;
+  layout.total = layout.sums.end();
+  return layout;
+}
+
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
   for (const Region &region : {queries, ahead, pipeline, exchange, combine,
-                               states, merge, result, barriers, ticket})
+                               states, merge, sums, result, barriers, ticket})
     if (region.bytes)
       used.push_back(region);
   return used;

@@ -52,7 +52,7 @@ std::ostream &operator<<(std::ostream &os, const GradientsCase &c) {
 }
 
 /// An operand in memory; `letters` name its axes as parameters do.
-struct Array {
+struct DeviceArray {
   Element element = Element::F32;
   std::string letters;
   std::vector<int64_t> sizes, strides;
@@ -105,7 +105,7 @@ public:
   Gradients run(const sim::SimOptions &options);
   /// The largest error in units of the bound.
   double worst(const Gradients &gradients) const;
-  std::map<std::string, Array> arrays;
+  std::map<std::string, DeviceArray> arrays;
 
 private:
   Type typeOf(Element element) {
@@ -115,9 +115,9 @@ private:
                                      : Type(BFloat16Type::get(&context));
   }
   /// Drawn, and 16 bytes behind each row.
-  Array &make(const std::string &name, Element element,
-              const std::string &letters, std::vector<int64_t> sizes,
-              double offset, double scale);
+  DeviceArray &make(const std::string &name, Element element,
+                    const std::string &letters, std::vector<int64_t> sizes,
+                    double offset, double scale);
   void draw();
   void sumRows();
   void compile();
@@ -142,11 +142,11 @@ private:
 };
 } // namespace
 
-Array &GradientsRun::make(const std::string &name, Element element,
-                          const std::string &letters,
-                          std::vector<int64_t> sizes, double offset,
-                          double scale) {
-  Array &array = arrays[name];
+DeviceArray &GradientsRun::make(const std::string &name, Element element,
+                                const std::string &letters,
+                                std::vector<int64_t> sizes, double offset,
+                                double scale) {
+  DeviceArray &array = arrays[name];
   array.element = element;
   array.letters = letters;
   array.sizes = sizes;
@@ -194,7 +194,7 @@ void GradientsRun::draw() {
             .view();
   auto integers = [&](const char *name, const std::string &letters,
                       std::vector<int64_t> sizes, auto value) {
-    Array &array =
+    DeviceArray &array =
         make(name, Element::F32, letters, std::move(sizes), 0.0, 0.0);
     array.element = Element::I64;
     array.memory.resize(2 * array.memory.size());
@@ -219,7 +219,7 @@ void GradientsRun::draw() {
   // Keys that nobody sees, whatever they hold.
   for (const char *name : {"k1", "k2", "v"})
     if (!c.kvLen.empty() && arrays.count(name)) {
-      Array &array = arrays[name];
+      DeviceArray &array = arrays[name];
       array.forEach([&](int64_t i, int64_t at) {
         const int64_t row = i / array.sizes[3];
         if (row % c.keys >= c.kvLen[row / c.keys / c.keyHeads])
@@ -235,7 +235,7 @@ void GradientsRun::draw() {
   const std::string wrong = reference::check(arguments);
   require(wrong.empty(), wrong);
   for (const std::string &name : getGradients()) {
-    Array &of = arrays[name.substr(2)];
+    DeviceArray &of = arrays[name.substr(2)];
     make(name, c.result, "bhtw", of.sizes, 0.0, 0.0).isOutput = true;
   }
 }
@@ -245,8 +245,8 @@ void GradientsRun::sumRows() {
   scoreMagnitude = result.scoreMagnitude;
   auto fill = [&](const char *name, int64_t heads,
                   const std::vector<double> &numbers) {
-    Array &array = make(name, Element::F32, "bht",
-                        {c.batches, heads, c.queries}, 0.0, 0.0);
+    DeviceArray &array = make(name, Element::F32, "bht",
+                              {c.batches, heads, c.queries}, 0.0, 0.0);
     array.forEach([&](int64_t i, int64_t at) {
       reference::store(Element::F32, array.memory.data() + at, numbers[i]);
     });
@@ -254,7 +254,7 @@ void GradientsRun::sumRows() {
   fill("lse1", c.signal, result.lse1);
   auto sum = [&](const std::vector<double> &x) {
     std::vector<double> sums(x.size() / c.dv);
-    const Array &dX = arrays["dx"];
+    const DeviceArray &dX = arrays["dx"];
     dX.forEach([&](int64_t i, int64_t at) {
       sums[i / c.dv] +=
           x[i] * reference::load(dX.element, dX.memory.data() + at);
@@ -389,7 +389,7 @@ uint64_t GradientsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
         values.push_back(sim::KernelArgument::pointer(0));
         continue;
       }
-      Array &array = found->second;
+      DeviceArray &array = found->second;
       addresses[name] = simulator->registerBuffer(
           array.memory.data(), array.memory.size(), name,
           {array.isOutput, /*initialized=*/true});
@@ -399,7 +399,7 @@ uint64_t GradientsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
       auto found = arrays.find(name.substr(0, cut));
       int64_t stride = 0;
       if (found != arrays.end()) {
-        const Array &array = found->second;
+        const DeviceArray &array = found->second;
         const auto axis = array.letters.find(name[cut + 1]);
         if (axis != std::string::npos && array.sizes[axis] != 1)
           stride = array.strides[axis];
@@ -449,7 +449,7 @@ Gradients GradientsRun::run(const sim::SimOptions &options) {
                              static_cast<uint32_t>(c.noise), batches},
                             options);
   for (const std::string &name : getGradients()) {
-    const Array &array = arrays[name];
+    const DeviceArray &array = arrays[name];
     array.forEach([&](int64_t, int64_t at) {
       result.values[name].push_back(
           reference::load(array.element, array.memory.data() + at));
@@ -489,7 +489,7 @@ double GradientsRun::worst(const Gradients &got) const {
   return worst;
 }
 
-static std::vector<GradientsCase> getCases() {
+static std::vector<GradientsCase> getGradientsCases() {
   std::vector<GradientsCase> cases;
   auto add = [&](const char *name, auto change) {
     cases.emplace_back();
@@ -602,5 +602,6 @@ TEST(GpuGradientsFault, SumsOfRowsExchanged) {
   EXPECT_GT(run.worst(run.run({})), 1.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GpuGradients, testing::ValuesIn(getCases()),
+INSTANTIATE_TEST_SUITE_P(Cases, GpuGradients,
+                         testing::ValuesIn(getGradientsCases()),
                          [](const auto &info) { return info.param.name; });

@@ -59,7 +59,7 @@ struct KernelParamsTest : testing::Test {
     GpuKernelSpec spec;
     spec.kind = kind;
     auto bf16 = BFloat16Type::get(&context);
-    bool plain = isa<GpuPlainAttr>(schedule);
+    bool plain = isa_and_nonnull<GpuPlainAttr>(schedule);
     spec.elementType = plain ? Type(Float32Type::get(&context)) : Type(bf16);
     spec.resultType = spec.elementType;
     spec.headDim = spec.valueDim = 64;
@@ -113,7 +113,26 @@ struct KernelParamsTest : testing::Test {
       if (spec.hasSecondKeys())
         store(GpuGradient::K2);
     }
+    if (kind == GpuKernelKind::GradientRows)
+      addGradients(spec, features);
+    spec.sumsLambdaOfQueries =
+        kind == GpuKernelKind::LambdaSums && features & kSums;
     return spec;
+  }
+
+  /// What is read by rows of gradients, and which are wanted.
+  void addGradients(GpuKernelSpec &spec, unsigned features) {
+    spec.sinkTypes = {};
+    spec.savedType = spec.elementType;
+    spec.gradientType = Float32Type::get(&context);
+    spec.gateGradientType = spec.gateType;
+    spec.weightGradientType = spec.normWeightType;
+    for (int64_t map = 0; map < spec.maps; ++map)
+      spec.storesLogSums[map] = true;
+    if (spec.maps == 2) {
+      spec.secondType = spec.elementType;
+      spec.sumsLambda = !(features & kSums);
+    }
   }
 
   /// What a second map alone has: its operands, its states, and what says which
@@ -125,7 +144,8 @@ struct KernelParamsTest : testing::Test {
     };
     return isIn(P::Q2, getGpuStride(P::K2, 3)) || isIn(P::Lambda, P::LambdaH) ||
            isIn(P::Max2, P::Acc2) || isIn(P::Sink2, P::Sink2H) ||
-           isIn(P::Lse2, P::Lse2T) || isIn(P::DQ2, getGpuStride(P::DK2, 3)) ||
+           isIn(P::Lse2, P::Lse2T) || isIn(P::O2, getGpuStride(P::O2, 3)) ||
+           isIn(P::DQ2, getGpuStride(P::DK2, 3)) ||
            llvm::is_contained({P::D2, P::Q2Map, P::K2Map, P::SignalPerNoise,
                                P::NoisePerKey2, P::SignalPerLambda,
                                P::SignalPerAcc2, P::NoiseHeads},
@@ -164,23 +184,33 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Decode, bulk},
         {GpuKernelKind::Merge, split},
+        {GpuKernelKind::GradientRows, {}},
+        {GpuKernelKind::WeightSums, {}},
+        {GpuKernelKind::LambdaSums, {}},
         {GpuKernelKind::GradientKeys, backward},
         {GpuKernelKind::GradientQueries, backward}})
     for (unsigned features = 0; features < 2 * kSums; ++features) {
       // Sums end in one way, whatever is before and behind them.
       if (features & kSums && features & ~(kSums | kOneMap | 4 | 128))
         continue;
+      // Rows of gradients have no scores, and sums of them little else.
+      const bool isGradient = !schedule;
+      if (isGradient && features & (2 | 4 | 8 | 64 | 128 | 256))
+        continue;
+      if (kind == GpuKernelKind::LambdaSums && features & kOneMap)
+        continue;
       // Sequences and pages, with copies by element and with one K.
       if (features & (128 | 256) && features & (4 | 8 | 16 | 32 | 64))
         continue;
-      if (isa<GpuWgmmaAttr>(schedule) && features & kNotOfWarpgroups)
+      if (isa_and_nonnull<GpuWgmmaAttr>(schedule) &&
+          features & kNotOfWarpgroups)
         continue;
       // Norm, gate and sums are not theirs, and sequences come one by one.
       if (schedule == backward && features & (16 | 32 | 128 | 256 | kSums))
         continue;
       // With K1 twice, or with a map for each warp or warpgroup.
-      auto tiled = dyn_cast<GpuForwardAttr>(schedule);
-      auto byGroups = dyn_cast<GpuWgmmaAttr>(schedule);
+      auto tiled = dyn_cast_or_null<GpuForwardAttr>(schedule);
+      auto byGroups = dyn_cast_or_null<GpuWgmmaAttr>(schedule);
       const bool isBoth = tiled ? tiled.getPlacement() == GpuPlacement::Both
                           : byGroups
                               ? byGroups.getPlacement() == GpuPlacement::Both
@@ -248,8 +278,9 @@ TEST_F(KernelParamsTest, TensorMapsComeFirst) {
 TEST_F(KernelParamsTest, StridesFollowTheirTensor) {
   for (GpuParam tensor :
        {GpuParam::Q1, GpuParam::K1, GpuParam::Q2, GpuParam::K2, GpuParam::V,
-        GpuParam::O, GpuParam::Gate, GpuParam::X, GpuParam::DQ1, GpuParam::DK1,
-        GpuParam::DQ2, GpuParam::DK2, GpuParam::DV}) {
+        GpuParam::O, GpuParam::Gate, GpuParam::X, GpuParam::O2, GpuParam::DOut,
+        GpuParam::DGate, GpuParam::DQ1, GpuParam::DK1, GpuParam::DQ2,
+        GpuParam::DK2, GpuParam::DV}) {
     EXPECT_EQ(getGpuParam(tensor).type, GpuParamType::Pointer);
     for (unsigned axis = 0; axis < 4; ++axis) {
       const GpuParamRow &row = getGpuParam(getGpuStride(tensor, axis));

@@ -60,6 +60,8 @@ struct GpuSharedLayout {
                                      bool ofKeys);
   /// Of the kernel that merges ranges of keys.
   static GpuSharedLayout ofMerge(int64_t valueDim, int64_t maps);
+  /// Of kernels that add parts up: a number of each thread.
+  static GpuSharedLayout ofSums();
 
   /// When a region is in use: while queries come in and go to registers, in the
   /// loop over keys, and after it. Regions of one phase do not overlap.
@@ -104,6 +106,8 @@ struct GpuSharedLayout {
   /// many ranges as there are threads, what warps show each other of maxima and
   /// of sums, and their columns, each of every map.
   static constexpr int64_t kMergeWarps = 8;
+  /// Warps of a block that adds parts up.
+  static constexpr int64_t kSumWarps = 32;
   int64_t mergeWeights = 0, mergeMaxima = 0, mergeSums = 0, mergeColumns = 0;
   /// Bytes of an mbarrier, and of those of so many stages: one for the queries;
   /// of each stage one for K, one for V and one for its being read. Persistent
@@ -125,7 +129,8 @@ struct GpuSharedLayout {
   /// stored by a tensor map: each warp's where its own queries were.
   Region queries{"queries"}, ahead{"ahead"}, pipeline{"pipeline"},
       exchange{"exchange"}, combine{"combine"}, states{"states"},
-      merge{"merge"}, result{"result"}, barriers{"barriers"}, ticket{"ticket"};
+      merge{"merge"}, sums{"sums"}, result{"result"}, barriers{"barriers"},
+      ticket{"ticket"};
   int64_t total = 0;
 
   /// Those that the kernel has.

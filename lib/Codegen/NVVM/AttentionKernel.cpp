@@ -30,7 +30,7 @@ AttentionKernel::AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec)
     return;
   shared = LLVM::AddressOfOp::create(
       b, LLVM::LLVMPointerType::get(b.getContext(), 3), kSharedName);
-  if (!spec.isWgmma() && spec.kind != GpuKernelKind::Merge)
+  if (!spec.isWgmma() && spec.attends())
     loader = TileLoader::create(*this);
 }
 
@@ -68,6 +68,12 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
     type = spec.savedType;
   else if (std::optional<GpuGradient> gradient = findGpuGradient(tensor))
     type = spec.getGradientType(*gradient);
+  else if (tensor == GpuParam::O2)
+    type = spec.secondType;
+  else if (tensor == GpuParam::DOut)
+    type = spec.gradientType;
+  else if (tensor == GpuParam::DGate)
+    type = spec.gateGradientType;
   const bool isOfKeys =
       tensor == GpuParam::K1 || tensor == GpuParam::K2 || tensor == GpuParam::V;
   Value pointer = param(tensor);
@@ -125,11 +131,29 @@ Value AttentionKernel::locateLambda(Value batch, Value row, Value head) {
 }
 
 Value AttentionKernel::activateLambda(Value lambda) {
-  Value isSigmoid =
-      b.compare(LLVM::ICmpPredicate::ne,
-                b.andI(param(GpuParam::Flags), GpuFlagLambdaSigmoid), b.i32(0));
+  Value isSigmoid = isSet(GpuFlagLambdaSigmoid);
   GpuMath math(b);
   return b.select(isSigmoid, emitSigmoid(math, lambda), lambda);
+}
+
+Value AttentionKernel::isSet(GpuFlag flag) {
+  return b.compare(LLVM::ICmpPredicate::ne,
+                   b.andI(param(GpuParam::Flags), flag), b.i32(0));
+}
+
+Value AttentionKernel::getInverseRms(Value squares) {
+  Value eps = param(GpuParam::NormEps);
+  Value mean = b.mulF(squares, b.f32(1.0 / static_cast<double>(spec.valueDim)));
+  GpuMath math(b);
+  Value inside = emitInverseRms(math, mean, eps, /*epsOutside=*/false);
+  Value outside = emitInverseRms(math, mean, eps, /*epsOutside=*/true);
+  return b.select(isSet(GpuFlagEpsOutside), outside, inside);
+}
+
+Value AttentionKernel::getRowFactor(Value squares) {
+  GpuMath math(b);
+  Value norm = emitUnlessZeros(math, getInverseRms(squares), squares);
+  return b.select(isSet(GpuFlagNorm), norm, b.f32(1.0));
 }
 
 LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
@@ -209,6 +233,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     emitGradientKeysKernel(state);
   else if (spec.kind == GpuKernelKind::GradientQueries)
     emitGradientQueriesKernel(state);
+  else if (!spec.attends())
+    emitGradientRowsKernel(state);
   else if (spec.isPlain())
     emitPlainKernel(state);
   else if (spec.isWgmma())

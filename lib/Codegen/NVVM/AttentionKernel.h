@@ -99,6 +99,14 @@ struct AttentionKernel {
   /// it.
   Value locateLambda(Value batch, Value row, Value head);
   Value activateLambda(Value lambda);
+  /// Whether the launch has `flag`, i1.
+  Value isSet(GpuFlag flag);
+  /// The inverse of the root of the mean of squares of a row, with its epsilon,
+  /// from the sum of these: infinite where there is nothing to divide by.
+  Value getInverseRms(Value squares);
+  /// What the norm multiplies a row by, from the sum of its squares; 1 without
+  /// a norm.
+  Value getRowFactor(Value squares);
   /// Makes `number` the thread's, and what follows from it.
   void setThread(Value number);
 
@@ -236,8 +244,7 @@ public:
   /// weight is. NaN stays NaN. Stores the logarithm of the sum, where the
   /// kernel does.
   Value divideBySum(Value weight, const RowSum &row);
-  /// What the norm multiplies a row by, from the sum of its squares.
-  Value rowFactor(Value squares);
+  Value rowFactor(Value squares) { return kernel.getRowFactor(squares); }
   /// Finishes and stores the row of query `query`, of which this lane has a
   /// pair in each tile of 8 columns; nothing beyond the last query or the
   /// width. All lanes of the warp call it together: quads exchange pairs, so
@@ -302,6 +309,8 @@ void emitDecodeKernel(AttentionKernel &kernel);
 void emitMergeKernel(AttentionKernel &kernel);
 void emitGradientKeysKernel(AttentionKernel &kernel);
 void emitGradientQueriesKernel(AttentionKernel &kernel);
+/// Of GradientRows, WeightSums or LambdaSums.
+void emitGradientRowsKernel(AttentionKernel &kernel);
 
 } // namespace mlir::diffattn::gpucode
 

@@ -32,22 +32,6 @@ Epilogue::Row Epilogue::locate(Value query) {
   return row;
 }
 
-Value Epilogue::rowFactor(Value squares) {
-  Value flags = kernel.param(GpuParam::Flags);
-  auto isSet = [&](GpuFlag flag) {
-    return b.compare(LLVM::ICmpPredicate::ne, b.andI(flags, flag), b.i32(0));
-  };
-  Value eps = kernel.param(GpuParam::NormEps);
-  Value mean =
-      b.mulF(squares, b.f32(1.0 / static_cast<double>(kernel.spec.valueDim)));
-  GpuMath math(b);
-  Value inside = emitInverseRms(math, mean, eps, /*epsOutside=*/false);
-  Value outside = emitInverseRms(math, mean, eps, /*epsOutside=*/true);
-  Value norm = b.select(isSet(GpuFlagEpsOutside), outside, inside);
-  norm = emitUnlessZeros(math, norm, squares);
-  return b.select(isSet(GpuFlagNorm), norm, b.f32(1.0));
-}
-
 Value Epilogue::finish(Value x, Value factor, const Row &row, Value column,
                        Value gate) {
   if (output == GpuParam::X)

@@ -13,9 +13,7 @@ namespace {
 /// The readers of KernelParams.def. They depend on nothing that a kernel's name
 /// does not tell.
 namespace reader {
-bool attends(const GpuKernelSpec &spec) {
-  return spec.kind != GpuKernelKind::Merge;
-}
+bool attends(const GpuKernelSpec &spec) { return spec.attends(); }
 bool merges(const GpuKernelSpec &spec) {
   return spec.kind == GpuKernelKind::Merge;
 }
@@ -27,7 +25,23 @@ bool splitsKeys(const GpuKernelSpec &spec) {
   return decodes(spec) || merges(spec);
 }
 bool finishes(const GpuKernelSpec &spec) {
-  return !decodes(spec) && !isOfGradients(spec);
+  return spec.kind == GpuKernelKind::Forward || merges(spec);
+}
+/// Rows of gradients, from the output back to X.
+bool finishesGradients(const GpuKernelSpec &spec) {
+  return spec.kind == GpuKernelKind::GradientRows;
+}
+bool sumsWeights(const GpuKernelSpec &spec) {
+  return spec.kind == GpuKernelKind::WeightSums;
+}
+bool sumsLambda(const GpuKernelSpec &spec) {
+  return spec.kind == GpuKernelKind::LambdaSums;
+}
+bool sumsLambdaOfQueries(const GpuKernelSpec &spec) {
+  return sumsLambda(spec) && spec.sumsLambdaOfQueries;
+}
+bool endsRows(const GpuKernelSpec &spec) {
+  return finishes(spec) || finishesGradients(spec);
 }
 bool hasSecondMap(const GpuKernelSpec &spec) { return spec.maps == 2; }
 bool splitsSecondMap(const GpuKernelSpec &spec) {
@@ -36,11 +50,36 @@ bool splitsSecondMap(const GpuKernelSpec &spec) {
 bool decodesSecondMap(const GpuKernelSpec &spec) {
   return decodes(spec) && hasSecondMap(spec);
 }
-bool isOfTwoGradients(const GpuKernelSpec &spec) {
-  return isOfGradients(spec) && hasSecondMap(spec);
+bool subtracts(const GpuKernelSpec &spec) {
+  return finishes(spec) && hasSecondMap(spec);
+}
+bool hasRowGradients(const GpuKernelSpec &spec) {
+  return finishesGradients(spec) || isOfGradients(spec);
 }
 bool readsLambda(const GpuKernelSpec &spec) {
-  return hasSecondMap(spec) && !decodes(spec);
+  return subtracts(spec) || sumsLambda(spec) ||
+         (hasRowGradients(spec) && hasSecondMap(spec));
+}
+bool readsLambdaOfQueries(const GpuKernelSpec &spec) {
+  return readsLambda(spec) && (!sumsLambda(spec) || sumsLambdaOfQueries(spec));
+}
+bool hasNoiseHeads(const GpuKernelSpec &spec) {
+  return hasSecondMap(spec) && !sumsWeights(spec) && !sumsLambda(spec);
+}
+bool hasQueries(const GpuKernelSpec &spec) {
+  return attends(spec) || finishesGradients(spec) || sumsLambdaOfQueries(spec);
+}
+bool hasWeightParts(const GpuKernelSpec &spec) {
+  return sumsWeights(spec) ||
+         (finishesGradients(spec) && spec.weightGradientType);
+}
+bool hasLambdaParts(const GpuKernelSpec &spec) {
+  return (sumsLambda(spec) && !sumsLambdaOfQueries(spec)) ||
+         (finishesGradients(spec) && spec.sumsLambda);
+}
+bool hasSecondRowSum(const GpuKernelSpec &spec) {
+  return sumsLambdaOfQueries(spec) ||
+         (hasRowGradients(spec) && hasSecondMap(spec));
 }
 /// Innermost strides are 1 where 16 bytes are copied or stored at a time.
 bool readsByElement(const GpuKernelSpec &spec) {
@@ -100,6 +139,14 @@ bool loads(const GpuKernelSpec &spec) {
 bool isPersistent(const GpuKernelSpec &spec) {
   return attends(spec) && spec.isPersistent();
 }
+/// Kernels of sums add what all heads have.
+bool countsAllHeads(const GpuKernelSpec &spec) {
+  return isPersistent(spec) || sumsWeights(spec) ||
+         (sumsLambda(spec) && !sumsLambdaOfQueries(spec));
+}
+bool countsParts(const GpuKernelSpec &spec) {
+  return hasWeightParts(spec) || hasLambdaParts(spec);
+}
 bool isPacked(const GpuKernelSpec &spec) {
   return attends(spec) && spec.isPacked();
 }
@@ -116,10 +163,10 @@ bool hasSoftcap(const GpuKernelSpec &spec) {
   return attends(spec) && spec.softcap;
 }
 bool hasNormWeight(const GpuKernelSpec &spec) {
-  return finishes(spec) && spec.normWeightType;
+  return endsRows(spec) && spec.normWeightType;
 }
 bool hasGate(const GpuKernelSpec &spec) {
-  return finishes(spec) && spec.gateType;
+  return endsRows(spec) && spec.gateType;
 }
 template <unsigned map>
 bool hasSink(const GpuKernelSpec &spec) {
@@ -129,7 +176,10 @@ template <unsigned map>
 bool hasLogSums(const GpuKernelSpec &spec) {
   if (isOfGradients(spec))
     return map < spec.maps;
-  return finishes(spec) && spec.storesLogSums[map];
+  return endsRows(spec) && spec.storesLogSums[map];
+}
+bool readsGradientByElement(const GpuKernelSpec &spec) {
+  return finishesGradients(spec) && spec.elementwise;
 }
 template <GpuGradient gradient>
 bool storesGradient(const GpuKernelSpec &spec) {
@@ -140,19 +190,33 @@ bool storesGradientByElement(const GpuKernelSpec &spec) {
   return storesGradient<gradient>(spec) && spec.elementwise;
 }
 bool readsGateByElement(const GpuKernelSpec &spec) {
-  return hasGate(spec) && storesByElement(spec);
+  return hasGate(spec) &&
+         (storesByElement(spec) || readsGradientByElement(spec));
 }
 bool savesX(const GpuKernelSpec &spec) {
-  return finishes(spec) && spec.savedType;
+  return endsRows(spec) && spec.savedType;
 }
 bool storesXByElement(const GpuKernelSpec &spec) {
-  return savesX(spec) && storesByElement(spec);
+  return savesX(spec) &&
+         (storesByElement(spec) || readsGradientByElement(spec));
+}
+bool readsO2(const GpuKernelSpec &spec) {
+  return finishesGradients(spec) && spec.secondType;
+}
+bool readsO2ByElement(const GpuKernelSpec &spec) {
+  return readsO2(spec) && spec.elementwise;
+}
+bool storesGateGradient(const GpuKernelSpec &spec) {
+  return finishesGradients(spec) && spec.gateGradientType;
+}
+bool storesGateGradientByElement(const GpuKernelSpec &spec) {
+  return storesGateGradient(spec) && spec.elementwise;
 }
 /// Of the norm and of lambda, and whether pairs of the bias may be loaded.
 bool readsFlags(const GpuKernelSpec &spec) {
   if (isOfGradients(spec))
     return hasSecondMap(spec);
-  return finishes(spec) ||
+  return endsRows(spec) || sumsLambda(spec) ||
          (loads<MaskOperand::Bias>(spec) && !readsByElement(spec));
 }
 /// Kernels of tiles keep an old maximum until it grows by the margin.

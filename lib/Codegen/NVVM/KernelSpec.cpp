@@ -14,6 +14,9 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
+/// Warps of a block that takes rows, or queries, of gradients.
+static constexpr int64_t kRowWarps = 4;
+
 /// Whether what a mask says is an argument of every kernel.
 static bool isArgument(MaskAttrInterface mask) {
   return mask.isInterval() &&
@@ -51,6 +54,10 @@ GpuTiles GpuKernelSpec::getTiles() const {
 int64_t GpuKernelSpec::getThreads() const {
   if (kind == GpuKernelKind::Merge)
     return 32 * GpuSharedLayout::kMergeWarps;
+  if (kind == GpuKernelKind::GradientRows || sumsLambdaOfQueries)
+    return 32 * kRowWarps;
+  if (!attends())
+    return 32 * GpuSharedLayout::kSumWarps;
   if (auto plain = dyn_cast<GpuPlainAttr>(schedule))
     return 32 * plain.getWarps();
   if (isWgmma())
@@ -94,6 +101,11 @@ int64_t GpuKernelSpec::getStages() const {
 GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
   if (kind == GpuKernelKind::Merge)
     return GpuSharedLayout::ofMerge(valueDim, maps);
+  if (kind == GpuKernelKind::WeightSums ||
+      (kind == GpuKernelKind::LambdaSums && !sumsLambdaOfQueries))
+    return GpuSharedLayout::ofSums();
+  if (!attends())
+    return {};
   if (isPlain())
     return {};
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
@@ -130,14 +142,23 @@ std::string GpuKernelSpec::getName() const {
       os << "_" << what
          << (type.isInteger(1) ? std::string("mask") : typeName(type));
   };
-  static const StringRef kKinds[] = {"forward", "decode", "merge", "keys",
-                                     "queries"};
+  static const StringRef kKinds[] = {"forward", "decode",  "merge", "rows",
+                                     "weights", "lambdas", "keys",  "queries"};
   os << "diffattn_" << kKinds[static_cast<unsigned>(kind)] << "_";
   // The decode kernel leaves the epilogue to the merge kernel, whose operands
   // are states of any kernel.
-  const bool hasEpilogue =
-      kind == GpuKernelKind::Forward || kind == GpuKernelKind::Merge;
-  if (kind == GpuKernelKind::Merge) {
+  const bool hasEpilogue = kind != GpuKernelKind::Decode && !isOfGradients();
+  if (kind == GpuKernelKind::LambdaSums) {
+    os << (sumsLambdaOfQueries ? "of_queries" : "of_all");
+  } else if (kind == GpuKernelKind::WeightSums) {
+    os << valueDim << "_" << typeName(resultType);
+  } else if (kind == GpuKernelKind::GradientRows) {
+    os << valueDim << "_" << typeName(elementType);
+    if (maps == 1)
+      os << "_onemap";
+    type("dout", gradientType);
+    type("o2", secondType);
+  } else if (kind == GpuKernelKind::Merge) {
     os << valueDim << "_" << typeName(resultType);
     if (maps == 1)
       os << "_onemap";
@@ -210,6 +231,11 @@ std::string GpuKernelSpec::getName() const {
     for (auto [map, stores] : llvm::enumerate(storesLogSums))
       if (stores)
         os << "_lse" << map + 1;
+    type("dgate", gateGradientType);
+    if (weightGradientType)
+      os << "_dweight";
+    if (sumsLambda)
+      os << "_dlambda";
   }
   return name;
 }

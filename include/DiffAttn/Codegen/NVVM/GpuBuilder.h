@@ -92,6 +92,8 @@ public:
   Value loadAsF32(Type type, Value pointer);
   /// The same for two neighbours in one load, which must be aligned to both.
   std::array<Value, 2> loadPairAsF32(Type type, Value pointer);
+  /// A float or a byte in memory as f32 or i1.
+  Value widen(Value loaded);
   /// f32 rounded to `type`, and to a register with two such numbers.
   Value round(Type type, Value x);
   Value packPair(Type type, Value low, Value high);
@@ -161,8 +163,6 @@ private:
   SmallVector<Value> splitWords(Value wide);
   Value joinWords(Value lower, Value upper);
   Value warpExtremum(Value x, bool max);
-  /// A float or a byte in memory as f32 or i1.
-  Value widen(Value loaded);
 
   LLVM::LLVMFuncOp kernel;
   Block *entry;

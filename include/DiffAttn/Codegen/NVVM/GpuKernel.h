@@ -30,15 +30,23 @@ enum GpuFlag : unsigned {
 constexpr int64_t kGpuMaxLength = int64_t(1) << 28;
 constexpr int64_t kGpuUnlimited = 2 * kGpuMaxLength;
 
-/// The last two are of gradients: those of a block of keys and of values, and
-/// those of a block of queries.
+/// Of gradients: rows of the output, and sums over rows of what many of them
+/// have in common; those of a block of keys and values, and of a block of
+/// queries.
 enum class GpuKernelKind {
   Forward,
   Decode,
   Merge,
+  GradientRows,
+  WeightSums,
+  LambdaSums,
   GradientKeys,
   GradientQueries
 };
+
+/// Rows whose parts of shared gradients a warp of GradientRows adds up: part n
+/// of a head has rows [n * kGpuRowsOfPart, (n + 1) * kGpuRowsOfPart).
+constexpr int64_t kGpuRowsOfPart = 16;
 
 /// The masks of a kernel for an op with `masks`. Limits on positions and the
 /// number of keys are arguments of every kernel, where one that limits nothing
@@ -75,8 +83,18 @@ struct GpuKernelSpec {
   /// The element type of X, which is stored as it is before norm and gate; null
   /// where it is not asked for.
   Type savedType;
+  /// The element type of O2, map 2 times the values, before lambda; null where
+  /// no kernel reads it.
+  Type secondType;
   /// Null if there is none.
   Type normWeightType, gateType;
+  /// Of gradients: of the output, which is given, and of gate and norm weight;
+  /// null where these are not wanted. `resultType` is that of the sums of
+  /// WeightSums.
+  Type gradientType, gateGradientType, weightGradientType;
+  /// The gradient of lambda: of all queries, or of each; of a kernel of rows
+  /// the former makes parts, and the latter nothing.
+  bool sumsLambda = false, sumsLambdaOfQueries = false;
   /// Element types of the gradients that the kernel stores: of the operand's
   /// type, or f32; null for others.
   std::array<Type, kGpuGradients> gradientTypes;
@@ -118,6 +136,11 @@ struct GpuKernelSpec {
   bool isOfGradients() const {
     return kind == GpuKernelKind::GradientKeys ||
            kind == GpuKernelKind::GradientQueries;
+  }
+  /// Whether it makes scores.
+  bool attends() const {
+    return kind == GpuKernelKind::Forward || kind == GpuKernelKind::Decode ||
+           isOfGradients();
   }
   /// Products by ordinary instructions, which read operands where they lie.
   bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }
