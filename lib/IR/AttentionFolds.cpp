@@ -32,8 +32,8 @@ struct DropUnusedMap final : OpRewritePattern<AttentionOp> {
     if (op.getLambdaAct() != Activation::Identity ||
         !matchPattern(op.getLambda(), m_AnyZeroFloat()))
       return rewriter.notifyMatchFailure(op, "lambda is no constant 0");
-    if (op.getLse2())
-      return rewriter.notifyMatchFailure(op, "sums of map 2 are asked for");
+    if (op.getLse2() || op.getO2())
+      return rewriter.notifyMatchFailure(op, "map 2 is asked for itself");
     // A bias by noise head must fit the heads of map 1.
     int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
     bool sameHeads = ShapedType::isStatic(signal) && signal == noise;

@@ -49,7 +49,7 @@ void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
   // Operands between lambda and init are optional, and absent; so are other
   // destinations.
   SmallVector<Value> operands = {q1, k1, q2, k2, v, lambda};
-  const SmallVector<Value> behind(3);
+  const SmallVector<Value> behind(4);
   operands.resize(Properties().getOperandSegmentSizes().size() - 1 -
                   behind.size());
   addOperandSegments(builder, state, operands, ValueRange(init), behind);
@@ -81,6 +81,10 @@ StringRef AttentionOp::getSumOperand() {
          : getLse1()  ? "lse1"
          : getLse2()  ? "lse2"
                       : "";
+}
+
+StringRef AttentionOp::getSavedRows() {
+  return getX() ? "x" : getO2() ? "o2" : "";
 }
 
 /// An op of one map has no attribute that belongs to a second one.
@@ -124,30 +128,36 @@ static LogicalResult verifyIntegral(AttentionOp op, ShapeRules rules,
   return verifyStatic(rules, "width", inputs.v, 3);
 }
 
-/// Checks the destination of X, which is asked for to be saved for gradients.
-static LogicalResult verifySavedX(AttentionOp op, ShapeRules rules,
-                                  const MapInputs &inputs) {
-  if (!op.getX())
-    return success();
-  NamedOperand x{"x", op.getX()};
+/// Checks the destinations of X and O2, which are asked for to be saved for
+/// gradients.
+static LogicalResult verifySaved(AttentionOp op, ShapeRules rules,
+                                 const MapInputs &inputs) {
   // attention_c37
-  if (op.getNorm() == Norm::None && !op.getGate())
+  if (op.getX() && op.getNorm() == Norm::None && !op.getGate())
     return rules.error() << "expected no x without a norm or a gate, because "
                             "it is the output then, but got one";
-  // attention_c38
-  const StringRef given = op.getIntegral() ? "integral"
-                          : op.isPaged()   ? "block_table"
-                                           : "";
-  if (!given.empty())
-    return rules.error() << "expected no x with " << given;
-  // attention_c39
-  Type element = x.type().getElementType(),
-       operands = inputs.q1.type().getElementType();
-  if (element != operands && !element.isF32())
-    return rules.error() << "expected element type of x to be that of q1, "
-                         << operands << (operands.isF32() ? "" : ", or 'f32'")
-                         << ", but got " << element;
-  return verifyOutputShape(rules, inputs, op.getOLayout(), x);
+  // attention_c46
+  if (op.getO2() && !op.hasSecondMap())
+    return rules.error() << "expected two maps with o2, but got one";
+  for (NamedOperand saved : onlyGiven({{"x", op.getX()}, {"o2", op.getO2()}})) {
+    // attention_c38
+    const StringRef given = op.getIntegral() ? "integral"
+                            : op.isPaged()   ? "block_table"
+                                             : "";
+    if (!given.empty())
+      return rules.error() << "expected no " << saved.name << " with " << given;
+    // attention_c39
+    Type element = saved.type().getElementType(),
+         operands = inputs.q1.type().getElementType();
+    if (element != operands && !element.isF32())
+      return rules.error() << "expected element type of " << saved.name
+                           << " to be that of q1, " << operands
+                           << (operands.isF32() ? "" : ", or 'f32'")
+                           << ", but got " << element;
+    if (failed(verifyOutputShape(rules, inputs, op.getOLayout(), saved)))
+      return failure();
+  }
+  return success();
 }
 
 /// Checks the terms of a row's sum that are no keys, and the destinations of
@@ -241,7 +251,7 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   if (failed(
           verifyAttentionOperands(op, rules, inputs, {"init", op.getInit()})) ||
       failed(verifyIntegral(op, rules, inputs)) ||
-      failed(verifySavedX(op, rules, inputs)) ||
+      failed(verifySaved(op, rules, inputs)) ||
       failed(verifySums(op, rules, inputs)) ||
       failed(verifySizeBounds(op, rules, inputs)))
     return failure();

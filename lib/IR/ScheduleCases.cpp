@@ -109,10 +109,17 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
                                  "shares them out to warps, but got one with "
                               << entry;
     // attention_c45
-    if (op.getX() && isa<GpuWgmmaAttr, GpuSplitKVAttr>(schedule))
-      return op.emitOpError() << "expected no x with gpu_wgmma and "
-                                 "gpu_split_kv, whose kernels do not write "
-                                 "it, but got "
+    if (StringRef saved = op.getSavedRows();
+        !saved.empty() && isa<GpuWgmmaAttr, GpuSplitKVAttr>(schedule))
+      return op.emitOpError()
+             << "expected no " << saved
+             << " with gpu_wgmma and gpu_split_kv, whose kernels do not write "
+                "it, but got "
+             << entry;
+    // attention_c47
+    if (op.getO2() && schedule.getTarget() == ScheduleTarget::CPU)
+      return op.emitOpError() << "expected no o2 with a schedule of CPUs, "
+                                 "whose kernels do not write it, but got "
                               << entry;
     // attention_c27
     if (!when && readsTensorMaps(entry))

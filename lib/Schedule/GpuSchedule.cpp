@@ -194,7 +194,7 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
     return GpuPlainAttr::get(context, /*warps=*/4);
   // Few rows: their maps are in one tile of 16 rows, and only splitting keys
   // fills the GPU.
-  if (shape.knowsHeads && !shape.savesX &&
+  if (shape.knowsHeads && !shape.savesRows &&
       !ShapedType::isDynamic(shape.queries) &&
       shape.queries * shape.group <= kGpuDecodeRows) {
     bool narrow = shape.valueDim <= 128;
@@ -312,7 +312,7 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
   if (!isa<GpuForwardAttr>(kernel))
     return {kernel};
   SmallVector<Attribute> schedules;
-  if (shape.knowsHeads && !shape.savesX &&
+  if (shape.knowsHeads && !shape.savesRows &&
       ShapedType::isDynamic(shape.queries)) {
     GpuAttentionShape few = shape;
     few.queries = few.group = 1;

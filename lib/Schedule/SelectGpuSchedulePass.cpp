@@ -72,12 +72,12 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   shape.packed = op.isPacked();
   shape.paged = op.isPaged();
   auto end = dyn_cast<HeadEpilogueOpInterface>(op.getOperation());
-  shape.savesX = attention && attention.getX();
-  // Sinks and logarithms of two maps, and X, take as many registers as a gate:
-  // with other schedules kernels spill.
+  shape.savesRows = attention && !attention.getSavedRows().empty();
+  // Sinks and logarithms of two maps, X and O2 take as many registers as a
+  // gate: with other schedules kernels spill.
   const bool hasSums = attention && !attention.getSumOperand().empty();
-  shape.gate =
-      (end && end.getGate()) || (shape.maps == 2 && (shape.savesX || hasSums));
+  shape.gate = (end && end.getGate()) ||
+               (shape.maps == 2 && (shape.savesRows || hasSums));
   return shape;
 }
 
@@ -191,10 +191,10 @@ struct SelectGpuSchedulePass final
     const bool maySplit =
         ShapedType::isDynamic(shape.queries) || shape.queries <= kGpuDecodeRows;
     // Few queries that are known when compiling would have them split.
-    if (shape.savesX) {
+    if (shape.savesRows) {
       if (maySplit && !ShapedType::isDynamic(shape.queries))
         remark::missed(op.getLoc(), kGpuRemark)
-            << remark::reason("expected no destination of x, but got one")
+            << remark::reason("expected no destination of x or o2, but got one")
             << remark::metric("Summary", "keys are not split between blocks");
       return;
     }

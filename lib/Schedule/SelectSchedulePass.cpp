@@ -124,6 +124,8 @@ struct SelectSchedulePass final
   static std::string whyNoKernel(AttentionOp op) {
     if (op.getIntegral())
       return "no kernel computes integral attention";
+    if (op.getO2())
+      return "no kernel of CPUs writes o2";
     return whyNoKernel(cast<DifferentialMapsOpInterface>(op.getOperation()));
   }
   static std::string whyNoKernel(AttentionBackwardOp op) {

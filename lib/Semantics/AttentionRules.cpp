@@ -148,6 +148,7 @@ AttentionOperands mlir::diffattn::getAttentionOperands(Operation *op) {
   }
   if (auto attention = dyn_cast<AttentionOp>(op)) {
     operands.x = getView(attention, attention.getXMutable());
+    operands.o2 = getView(attention, attention.getO2Mutable());
     readSums(attention, operands);
   }
   if (auto finalize = dyn_cast<FinalizeOp>(op))
@@ -160,6 +161,9 @@ BackwardOperands mlir::diffattn::getBackwardOperands(AttentionBackwardOp op) {
   readMaps(cast<DifferentialMapsOpInterface>(op.getOperation()), operands);
   readEnd(op, operands);
   operands.x = getView(op, op.getXMutable());
+  operands.o2 = getView(op, op.getO2Mutable());
+  operands.lses = {getView(op, op.getLse1Mutable()),
+                   getView(op, op.getLse2Mutable())};
   operands.dOut = getView(op, op.getDOutMutable());
   operands.dQ1 = getView(op, op.getDQ1Mutable());
   operands.dK1 = getView(op, op.getDK1Mutable());

@@ -35,8 +35,8 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
                                                 AttentionOp op) {
   if (!op.getResult())
     return rewriter.notifyMatchFailure(op, "is on memrefs");
-  if (op.getX())
-    return rewriter.notifyMatchFailure(op, "has a destination for X");
+  if (!op.getSavedRows().empty())
+    return rewriter.notifyMatchFailure(op, "has a destination for X or O2");
   if (op.getIntegral())
     return rewriter.notifyMatchFailure(
         op, "is integral: diffattn-decompose rewrites it");

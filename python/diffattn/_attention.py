@@ -23,7 +23,7 @@ from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
 from .attention_operands import DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
-from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, LSE1, LSE2, Q_OFFSET, X, BackwardPlan, Plan
+from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, LSE1, LSE2, O2, Q_OFFSET, X, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
 from .sequence_tables import HIGHEST, PageTable, check_bounds, check_pages, positions
@@ -53,7 +53,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
               kv_len: ArrayLike = None, q_offset: ArrayLike = None, segment_ids: tuple[ArrayLike, ArrayLike] | None = None,
               cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None, block_table: ArrayLike = None, integral: bool = False,
               target: str = "cpu", threads: int | None = None, out: ArrayLike = None, stream: Any = None, x: ArrayLike = None,
-              sink: ArrayLike = None, sink2: ArrayLike = None, return_lse: bool = False) -> Any:
+              sink: ArrayLike = None, sink2: ArrayLike = None, return_lse: bool = False, o2: ArrayLike = None) -> Any:
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -100,6 +100,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     changes nothing. Without integral
     return_lse      gives (result, lse1, lse2): also the natural logarithms of the sums of exponentials of each row of map 1 [B, Hs, Tq]
                     and of map 2 [B, Hn, Tq], with the sinks in them, as float32, -inf for a row without keys. Without integral
+    o2              where softmax(scale q2 k2^T) v is written, before lam, as `out`: what a GPU's gradients need of map 2. Kernels of
+                    GPUs write it; on CPUs none does, so that the call is slow there, with a warning. Without block_table and integral
 
     With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
     a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table may lie there beside it, kv_len and
@@ -115,10 +117,10 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
             lam_activation=lam_activation, norm=norm, norm_weight=norm_weight, norm_eps=norm_eps, norm_eps_mode=norm_eps_mode,
             out_scale=out_scale, gate=gate, kv_len=kv_len, q_offset=q_offset, segment_ids=segment_ids, cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_k=cu_seqlens_k, block_table=block_table, integral=integral, target=target, threads=threads, out=out, stream=stream, x=x,
-            sink=sink, sink2=sink2, return_lse=return_lse)
+            sink=sink, sink2=sink2, return_lse=return_lse, o2=o2)
     return _attend(maps, (scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral), attn_mask,
                    norm_weight, gate, kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k, block_table, target, threads, out, stream,
-                   x, sink, sink2, return_lse)
+                   x, sink, sink2, return_lse, o2)
 
 
 def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | None = None, is_causal: bool = False,
@@ -151,7 +153,7 @@ def plain_attention(q: ArrayLike, k: ArrayLike, v: ArrayLike, *, scale: float | 
 
 
 def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, kv_len, q_offset, segment_ids, cu_seqlens_q, cu_seqlens_k,
-            block_table, target, threads, out, stream, x=None, sink=None, sink2=None, return_lse=False) -> Any:
+            block_table, target, threads, out, stream, x=None, sink=None, sink2=None, return_lse=False, o2=None) -> Any:
     """`maps`: q1, k1, q2, k2, v and lam, or q, k and v of one map; `choices`: the arguments of `options_of`."""
     ordinal = ordinal_of(target)
     q_segments, kv_segments = split_segments(segment_ids)
@@ -164,20 +166,22 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     if ordinal is not None or stream is not None:
         native = choose_stream(dict(maps, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out, q_segments=q_segments,
                                     kv_segments=kv_segments, kv_len=kv_len, q_offset=q_offset, cu_seqlens_q=cu_seqlens_q,
-                                    cu_seqlens_k=cu_seqlens_k, block_table=block_table, sink=sink, sink2=sink2, x=x), stream, ordinal)
+                                    cu_seqlens_k=cu_seqlens_k, block_table=block_table, sink=sink, sink2=sink2, x=x, o2=o2), stream,
+                               ordinal)
     # Before anything is read or converted.
     count = checks.threads(threads)
     options = options_of(*choices)
     wants_lse = checks.flag("return_lse", return_lse)
-    for name, array in (("out", out), ("x", x)):
+    for name, array in (("out", out), ("x", x), ("o2", o2)):
         if array is not None and not isinstance(array, (np.ndarray, OnDevice)) and not hasattr(array, "__dlpack__"):
             raise checks.wrong(name, "an array to write into", array)
-    if x is not None and "integral" in options:
-        raise UsageError("x: expected none with integral, because no kernel of it writes x")
+    for name, array in (("x", x), ("o2", o2)):
+        if array is not None and "integral" in options:
+            raise UsageError(f"{name}: expected none with integral, because no kernel of it writes {name}")
     # Positions of the host wait until the number of sequences is known.
     there = [value if native is not None and device_of(value) is not None else None for value in (kv_len, q_offset)]
     found = _facts(maps, (attn_mask, norm_weight, gate, *there, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink,
-                          sink2, out, x, None, None), ordinal, native)
+                          sink2, out, x, None, None, o2), ordinal, native)
     q1 = next(iter(maps.values()))
     lses = _new_logarithms(found, q1, ordinal, native) if wants_lse else ()
     given = kv_len is not None, q_offset is not None, found[1][:2] == found[3][:2]
@@ -197,6 +201,8 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
         _check_result(plan, found, INIT)
     if x is not None:
         _check_result(plan, found, X)
+    if o2 is not None:
+        _check_result(plan, found, O2)
     result = (out, *lses) if wants_lse else out
     if plan.is_empty:
         if any(0 not in lse.shape for lse in lses):

@@ -60,9 +60,10 @@ OPERANDS = (
     Operand("x", "x", fixed=(1, -1)),
     Operand("lse1", "return_lse: lse1", ("B", "Hs", "Tq"), (F32,), fixed=(1,)),
     Operand("lse2", "return_lse: lse2", ("B", "Hn", "Tq"), (F32,), fixed=(1,)),
+    Operand("o2", "o2", fixed=(1, -1)),
 )
 #: Those that a call writes.
-RESULTS = ("init", "x", "lse1", "lse2")
+RESULTS = ("init", "x", "lse1", "lse2", "o2")
 OPERAND = {operand.name: operand for operand in OPERANDS}
 NAMES = tuple(OPERAND)
 #: The first ones, without which no call is, and the others, without the results.

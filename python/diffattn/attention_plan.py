@@ -19,7 +19,7 @@ from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLO
                                  POSITIONS, RESULTS, SINKS, TABLES, Operand)
 from .errors import InputError, UsageError
 
-KV_LEN, Q_OFFSET, INIT, X, LSE1, LSE2 = (NAMES.index(name) for name in (*POSITIONS, *RESULTS))
+KV_LEN, Q_OFFSET, INIT, X, LSE1, LSE2, O2 = (NAMES.index(name) for name in (*POSITIONS, *RESULTS))
 CU_SEQLENS_Q, CU_SEQLENS_K, BLOCK_TABLE = (NAMES.index(name) for name in TABLES)
 #: The fields of `Array`, and what writes so many of them.
 _ARRAY = "QiiQQ"
@@ -76,6 +76,11 @@ class Plan(_Packed):
         if "x" in given:
             _check_x(given, options, self.shape)
             _check_distinct(given["x"], "x")
+        if "o2" in given:
+            if self.is_single:
+                raise UsageError("o2: expected none with one map, because it is of the second one")
+            _check_saved(given, "o2", self.shape)
+            _check_distinct(given["o2"], "o2")
         if shared:
             del given["k2"]
         self.slots = tuple(slot for slot, name in enumerate(NAMES) if name in given)
@@ -154,9 +159,13 @@ def _check_x(given, options, shape) -> None:
     """The output before norm and gate, which a call writes and that of its gradients reads."""
     if "gate" not in given and not any(option and option.startswith("norm = ") for option in options):
         raise UsageError("x: expected none without norm and gate, because it is the result then")
+    _check_saved(given, "x", shape)
+
+
+def _check_saved(given, name: str, shape) -> None:
     if "block_table" in given:
-        raise UsageError("x: expected none with block_table, because calls with pages have no gradients")
-    _check_array(given["x"], "x", (given["q1"].dtype, F32), shape)
+        raise UsageError(f"{name}: expected none with block_table, because calls with pages have no gradients")
+    _check_array(given[name], name, (given["q1"].dtype, F32), shape)
 
 
 def _add_positions(given, batch: int, has_lengths: bool, has_offsets: bool) -> None:

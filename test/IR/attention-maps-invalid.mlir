@@ -25,7 +25,7 @@ func.func @attention_c33_lambda_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>,
 func.func @attention_c33_k2_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
   // expected-error @below {{'diffattn.attention' op expected all or none of the operands of map 2, but got k2, lambda without q2}}
   %o = "diffattn.attention"(%q, %q, %q, %q, %l, %init) <{scale = 1.0 : f32,
-         operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>}>
+         operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0>}>
        : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<f32>,
           tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
   return
@@ -105,7 +105,7 @@ func.func @attention_c35(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tenso
 func.func @attention_c35_none(%q: memref<1x2x8x16xf32>, %l: memref<f32>) {
   // expected-error @below {{'diffattn.attention' op expected 1 destination, the output, but got 0}}
   "diffattn.attention"(%q, %q, %q, %q, %q, %l) <{scale = 1.0 : f32,
-      operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}>
+      operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}>
     : (memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>,
        memref<f32>) -> ()
   return
@@ -334,5 +334,44 @@ func.func @attention_c45(%q: memref<1x2x8x16xbf16>, %l: memref<f32>) {
   diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>,
          memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>) lambda(%l : memref<f32>) outs(%q : memref<1x2x8x16xbf16>)
          x(%q : memref<1x2x8x16xbf16>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>, schedules = [#diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>]}
+  return
+}
+
+// -----
+
+func.func @attention_c38_o2(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no o2 with integral}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) o2(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, integral} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c39_o2(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>, %o2: tensor<1x2x8x16xf16>) {
+  // expected-error @below {{'diffattn.attention' op expected element type of o2 to be that of q1, 'f32', but got 'f16'}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) o2(%o2 : tensor<1x2x8x16xf16>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf16>
+  return
+}
+
+// -----
+
+func.func @attention_c46(%q: tensor<1x2x8x16xf32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected two maps with o2, but got one}}
+  %o:2 = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) o2(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c47(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no o2 with a schedule of CPUs, whose kernels do not write it, but got #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384>}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<1x2x8x16xf32>) o2(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32, schedules = [#diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 96, two_pass_keys = 16384>]} -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
   return
 }

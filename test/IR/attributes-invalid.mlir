@@ -47,7 +47,7 @@ func.func @attention_c21_prefix(%q: !t, %l: tensor<f32>, %e: !t) {
 func.func @attention_c21_generic(%q: memref<1x1x4x16xf32>, %l: memref<f32>) {
   // expected-error @below {{'diffattn.attention' op expected a known attribute, but got 'softcapp'; did you mean 'softcap'?}}
   "diffattn.attention"(%q, %q, %q, %q, %q, %l, %q)
-    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>, scale = 1.0 : f32}> {softcapp = 3.0 : f32}
+    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0>, scale = 1.0 : f32}> {softcapp = 3.0 : f32}
     : (memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<f32>,
        memref<1x1x4x16xf32>) -> ()
   return
@@ -108,7 +108,7 @@ func.func @gemm(%a: memref<2x3xf32>, %b: memref<4x3xf32>, %c: memref<2x4xf32>) {
 func.func @attention_c21_property(%q: memref<1x1x4x16xf32>, %l: memref<f32>) {
   // expected-error @below {{expected a known property, but got 'softcapp'; did you mean 'softcap'?}}
   "diffattn.attention"(%q, %q, %q, %q, %q, %l, %q)
-    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>, scale = 1.0 : f32, softcapp = 3.0 : f32}>
+    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0>, scale = 1.0 : f32, softcapp = 3.0 : f32}>
     : (memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<f32>,
        memref<1x1x4x16xf32>) -> ()
   return
@@ -120,7 +120,7 @@ func.func @attention_c21_property(%q: memref<1x1x4x16xf32>, %l: memref<f32>) {
 func.func @attention_c21_property_of_others(%q: memref<1x1x4x16xf32>, %l: memref<f32>) {
   // expected-error @below {{expected a known property, but got 'llvm.scale'; did you mean 'out_scale'?}}
   "diffattn.attention"(%q, %q, %q, %q, %q, %l, %q)
-    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>, scale = 1.0 : f32, llvm.scale = 3.0 : f32}>
+    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0>, scale = 1.0 : f32, llvm.scale = 3.0 : f32}>
     : (memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<f32>,
        memref<1x1x4x16xf32>) -> ()
   return

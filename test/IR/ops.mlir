@@ -200,18 +200,18 @@ func.func @attention_backward_on_buffers(%q: memref<1x1x4x16xf16>, %l: memref<f3
   return
 }
 
-// With a destination for what comes before the norm.
+// With destinations for what comes before the norm, and for map 2 times the values.
 // CHECK-LABEL: func.func @saved
 // CHECK:       diffattn.attention ins(%
-// CHECK-SAME:  outs(%{{.*}} : tensor<1x8x512x128xbf16>) x(%{{.*}} : tensor<1x8x512x128xf32>)
-// CHECK-SAME:  -> tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>
+// CHECK-SAME:  outs(%{{.*}} : tensor<1x8x512x128xbf16>) x(%{{.*}} : tensor<1x8x512x128xf32>) o2(%{{.*}} : tensor<1x8x512x128xbf16>)
+// CHECK-SAME:  -> tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>, tensor<1x8x512x128xbf16>
 func.func @saved(%q: tensor<1x8x512x64xbf16>, %v: tensor<1x8x512x128xbf16>, %l: tensor<f32>, %x: tensor<1x8x512x128xf32>)
-    -> (tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>) {
-  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %v : tensor<1x8x512x64xbf16>, tensor<1x8x512x64xbf16>, tensor<1x8x512x64xbf16>,
+    -> (tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>, tensor<1x8x512x128xbf16>) {
+  %o:3 = diffattn.attention ins(%q, %q, %q, %q, %v : tensor<1x8x512x64xbf16>, tensor<1x8x512x64xbf16>, tensor<1x8x512x64xbf16>,
            tensor<1x8x512x64xbf16>, tensor<1x8x512x128xbf16>) lambda(%l : tensor<f32>) outs(%v : tensor<1x8x512x128xbf16>)
-           x(%x : tensor<1x8x512x128xf32>) {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
-           -> tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>
-  return %o#0, %o#1 : tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>
+           x(%x : tensor<1x8x512x128xf32>) o2(%v : tensor<1x8x512x128xbf16>) {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
+           -> tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>, tensor<1x8x512x128xbf16>
+  return %o#0, %o#1, %o#2 : tensor<1x8x512x128xbf16>, tensor<1x8x512x128xf32>, tensor<1x8x512x128xbf16>
 }
 
 // With a term in each sum that is no key, and destinations of the logarithms of these sums.

@@ -197,7 +197,7 @@ func.func @saved(%q: !f, %l: memref<f32>, %o: !f, %x: !f) {
 }
 // CHECK-LABEL: func.func @saved_of_one_map
 // CHECK: schedules = [#diffattn.gpu_forward<
-// NEW: Reason="expected no destination of x, but got one", Summary="keys are not split between blocks"
+// NEW: Reason="expected no destination of x or o2, but got one", Summary="keys are not split between blocks"
 func.func @saved_of_one_map(%q: memref<?x8x4x64xbf16>, %o: memref<?x8x4x64xbf16>) {
   diffattn.attention ins(%q, %q, %q : memref<?x8x4x64xbf16>, memref<?x8x4x64xbf16>, memref<?x8x4x64xbf16>)
     outs(%o : memref<?x8x4x64xbf16>) x(%o : memref<?x8x4x64xbf16>) {scale = 0.125 : f32, norm = #diffattn.norm<rms>}

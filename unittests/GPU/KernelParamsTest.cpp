@@ -48,8 +48,8 @@ struct KernelParamsTest : testing::Test {
                              persistentBlocks);
   }
   static constexpr unsigned kOneMap = 512;
-  /// Sinks, and logarithms of sums, of every map; X too, in kernels that store
-  /// it.
+  /// Sinks, and logarithms of sums, of every map; X and O2 too, in kernels that
+  /// store them.
   static constexpr unsigned kSums = 1024;
   /// Copies by element, a softcap, a bias, segments.
   static constexpr unsigned kNotOfWarpgroups = 1 | 4 | 8 | 64;
@@ -97,8 +97,11 @@ struct KernelParamsTest : testing::Test {
       spec.storesLogSums[map] = true;
     }
     if (features & kSums && kind == GpuKernelKind::Forward &&
-        !isa<GpuWgmmaAttr>(schedule))
+        !isa<GpuWgmmaAttr>(schedule)) {
       spec.savedType = bf16;
+      if (spec.maps == 2)
+        spec.secondType = bf16;
+    }
     auto store = [&](GpuGradient gradient) {
       spec.gradientTypes[static_cast<size_t>(gradient)] =
           Float32Type::get(&context);

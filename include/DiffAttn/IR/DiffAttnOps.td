@@ -101,7 +101,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     sequenceOperands,
     (ins Optional<DiffAttn_Data>:$sink, Optional<DiffAttn_Data>:$sink2,
          Variadic<DiffAttn_Data>:$inits, Optional<DiffAttn_Data>:$x, Optional<DiffAttn_Data>:$lse1,
-         Optional<DiffAttn_Data>:$lse2),
+         Optional<DiffAttn_Data>:$lse2, Optional<DiffAttn_Data>:$o2),
     scoreAttributes, (ins UnitAttr:$integral),
     DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
@@ -118,6 +118,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     `outs` `(` $inits `:` type($inits) `)` (`x` `(` $x^ `:` type($x) `)`)?
     (`lse1` `(` $lse1^ `:` type($lse1) `)`)?
     (`lse2` `(` $lse2^ `:` type($lse2) `)`)?
+    (`o2` `(` $o2^ `:` type($o2) `)`)?
     attr-dict (`->` type($results)^)?
   }];
   let builders = [
@@ -129,7 +130,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
                    CArg<"bool", "false">:$isCausal)>];
   let hasCanonicalizer = 1;
   let extraClassDeclaration = [{
-    /// The destinations of the output and, if they are asked for, of X, lse1 and lse2.
+    /// The destinations of the output and, if they are asked for, of X, lse1, lse2
+    /// and O2.
     MutableOperandRange getDpsInitsMutable();
     /// The destination of the output, which is the first one.
     Value getInit() { return getInits().front(); }
@@ -142,6 +144,10 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
 
     /// The name of the first of sink, sink2, lse1 and lse2 that is given; empty: none.
     ::llvm::StringRef getSumOperand();
+
+    /// The name of the first destination of rows beside the output, x or o2, that is
+    /// given; empty: none.
+    ::llvm::StringRef getSavedRows();
 
     /// The type of the result for queries and values of these types: batch, heads
     /// and length of q1, width of v, in `oLayout`; elements as those of q1.

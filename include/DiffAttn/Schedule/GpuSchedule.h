@@ -39,8 +39,8 @@ struct GpuAttentionShape {
   /// sinks of two maps and destinations beside the output, which take as much;
   /// bounds of packed sequences; a table of pages.
   bool gate = false, packed = false, paged = false;
-  /// X is a destination too, which not every kernel stores.
-  bool savesX = false;
+  /// X or O2 is a destination too, which not every kernel stores.
+  bool savesRows = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;
   /// All tiles of queries see the same number of keys: nothing hides any, and

@@ -67,10 +67,11 @@ struct OperandView {
 /// The operands of attention. What each is per head of: q1, gate and output of
 /// signal heads, q2 and bias of noise heads, k1, k2 and v of their own. Without
 /// a second map q2, k2 and lambda are null. `x` is what comes before norm and
-/// gate, which attention writes and its gradient reads. `sinks` and `lses` are
-/// of map 1 and map 2, of attention and of the end of its form on states.
+/// gate, and `o2` map 2 times the values, which attention writes and its
+/// gradient reads. `sinks` and `lses` are of map 1 and map 2, of attention, of
+/// its gradient and of the end of its form on states.
 struct AttentionOperands {
-  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, x,
+  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, x, o2,
       queryBounds, keyBounds, blockTable;
   std::array<OperandView, 2> sinks, lses;
   /// What masks read, by number of the operand.

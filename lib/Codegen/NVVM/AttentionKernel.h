@@ -219,10 +219,11 @@ struct QuadColumns {
 };
 
 /// Norm, weight, scale, gate, rounding and the store of rows of one head whose
-/// columns are spread over lanes; or, of X, rounding and the store alone.
+/// columns are spread over lanes; or, of X and O2, rounding and the store
+/// alone.
 class Epilogue {
 public:
-  /// `output`: O or X.
+  /// `output`: O, X or O2.
   Epilogue(AttentionKernel &kernel, Value batch, Value head,
            GpuParam output = GpuParam::O);
   /// A row of a map that has seen every key.
@@ -242,8 +243,8 @@ public:
   /// weight / (sum + sink), relative to the maximum of the row: what its
   /// accumulators are multiplied by; 0 for a row without keys, whatever the
   /// weight is. NaN stays NaN. Stores the logarithm of the sum, where the
-  /// kernel does.
-  Value divideBySum(Value weight, const RowSum &row);
+  /// kernel does. With `ofOne`, that is set to the same of a weight of 1.
+  Value divideBySum(Value weight, const RowSum &row, Value *ofOne = nullptr);
   Value rowFactor(Value squares) { return kernel.getRowFactor(squares); }
   /// Finishes and stores the row of query `query`, of which this lane has a
   /// pair in each tile of 8 columns; nothing beyond the last query or the

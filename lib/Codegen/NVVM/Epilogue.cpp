@@ -14,9 +14,10 @@ using namespace mlir::diffattn::gpucode;
 Epilogue::Epilogue(AttentionKernel &kernel, Value batch, Value head,
                    GpuParam output)
     : kernel(kernel), b(kernel.b), batch(batch), head(head), output(output),
-      type(output == GpuParam::X ? kernel.spec.savedType
-                                 : kernel.spec.resultType),
-      gateType(output == GpuParam::X ? Type() : kernel.spec.gateType) {
+      type(output == GpuParam::O   ? kernel.spec.resultType
+           : output == GpuParam::X ? kernel.spec.savedType
+                                   : kernel.spec.secondType),
+      gateType(output == GpuParam::O ? kernel.spec.gateType : Type()) {
   outBase = kernel.headBase(output, batch, head);
   if (gateType)
     gateBase = kernel.headBase(GpuParam::Gate, batch, head);
@@ -34,7 +35,7 @@ Epilogue::Row Epilogue::locate(Value query) {
 
 Value Epilogue::finish(Value x, Value factor, const Row &row, Value column,
                        Value gate) {
-  if (output == GpuParam::X)
+  if (output != GpuParam::O)
     return x;
   const GpuKernelSpec &spec = kernel.spec;
   auto load = [&](Type type, Value base, GpuParam stride) {

@@ -58,6 +58,7 @@ static void setEpilogue(HeadEpilogueOpInterface op, GpuKernelSpec &spec) {
   spec.gateType = elementType(op.getGate());
   const AttentionOperands operands = getAttentionOperands(op);
   spec.savedType = elementType(operands.x.value);
+  spec.secondType = elementType(operands.o2.value);
   for (unsigned map = 0; map < 2; ++map) {
     spec.sinkTypes[map] = elementType(operands.sinks[map].value);
     spec.storesLogSums[map] = bool(operands.lses[map]);

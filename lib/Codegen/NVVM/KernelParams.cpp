@@ -200,11 +200,11 @@ bool storesXByElement(const GpuKernelSpec &spec) {
   return savesX(spec) &&
          (storesByElement(spec) || readsGradientByElement(spec));
 }
-bool readsO2(const GpuKernelSpec &spec) {
-  return finishesGradients(spec) && spec.secondType;
+bool hasO2(const GpuKernelSpec &spec) {
+  return endsRows(spec) && spec.secondType;
 }
-bool readsO2ByElement(const GpuKernelSpec &spec) {
-  return readsO2(spec) && spec.elementwise;
+bool hasO2ByElement(const GpuKernelSpec &spec) {
+  return hasO2(spec) && (storesByElement(spec) || readsGradientByElement(spec));
 }
 bool storesGateGradient(const GpuKernelSpec &spec) {
   return finishesGradients(spec) && spec.gateGradientType;

@@ -157,7 +157,6 @@ std::string GpuKernelSpec::getName() const {
     if (maps == 1)
       os << "_onemap";
     type("dout", gradientType);
-    type("o2", secondType);
   } else if (kind == GpuKernelKind::Merge) {
     os << valueDim << "_" << typeName(resultType);
     if (maps == 1)
@@ -226,6 +225,7 @@ std::string GpuKernelSpec::getName() const {
     type("weight", normWeightType);
     type("gate", gateType);
     type("x", savedType);
+    type("o2", secondType);
     type("sink", sinkTypes[0]);
     type("sink2", sinkTypes[1]);
     for (auto [map, stores] : llvm::enumerate(storesLogSums))

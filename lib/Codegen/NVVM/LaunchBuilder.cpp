@@ -236,6 +236,7 @@ void LaunchBuilder::fillEpilogue(const EpilogueRules &epilogue,
   setTensor(P::O, operands.output);
   setTensor(P::Gate, operands.gate);
   setTensor(P::X, operands.x);
+  setTensor(P::O2, operands.o2);
   if (operands.lambda)
     setOperand(P::Lambda, operands.lambda,
                {View::Batch, View::Row, View::Head});
@@ -282,7 +283,7 @@ Value LaunchBuilder::canCopyChunks() {
   using View = OperandView;
   for (const View *view :
        {&operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v,
-        &operands.output, &operands.x, &operands.gate}) {
+        &operands.output, &operands.x, &operands.o2, &operands.gate}) {
     if (!*view)
       continue;
     Value bits = address(view->value);

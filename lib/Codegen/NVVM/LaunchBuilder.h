@@ -133,7 +133,7 @@ private:
   /// that follow; null where the op has no such operand.
   void setOperand(GpuParam pointer, const OperandView &view,
                   ArrayRef<OperandView::Role> roles);
-  /// One of Q, K, V, the result, X and the gate, if it is there.
+  /// One of Q, K, V, the result, X, O2 and the gate, if it is there.
   void setTensor(GpuParam pointer, const OperandView &view);
   /// Whether the keys of a page are a multiple of `rows`.
   Value isPageMultiple(int64_t rows) {

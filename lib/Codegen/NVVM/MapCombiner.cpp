@@ -94,9 +94,7 @@ void MapCombiner::finishRows(const Accumulator &x) {
 
 void MapCombiner::storeRows(const Accumulator &x, ArrayRef<Value> squares,
                             Epilogue &epilogue) {
-  QuadColumns columns{b.i32(0)};
-  if (exchange)
-    columns = {b.mul(ownMap, 16), /*maxStart=*/16, /*alternating=*/true};
+  const QuadColumns columns = getColumns();
   for (auto [rowTile, tile] : llvm::enumerate(x))
     for (int64_t h = 0; h < 2; ++h) {
       SmallVector<std::array<Value, 2>> pairs;
@@ -109,12 +107,16 @@ void MapCombiner::storeRows(const Accumulator &x, ArrayRef<Value> squares,
     }
 }
 
-SmallVector<MapCombiner::Factors>
+MapCombiner::RowFactors
 MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
   const auto rowTiles = static_cast<int64_t>(states.front().size());
   Epilogue epilogue(kernel, place.batch, place.head);
   Value lastRow = b.add(kernel.queries(), -1);
-  SmallVector<Factors> factors(maps, Factors(rowTiles));
+  RowFactors factors;
+  factors.maps.assign(maps, Factors(rowTiles));
+  const bool storesSecond = bool(kernel.spec.secondType);
+  if (storesSecond)
+    factors.ofOne = factors.maps;
   for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
     for (int64_t h = 0; h < 2; ++h) {
       Value minusLambda;
@@ -144,22 +146,82 @@ MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
           if (placement != GpuPlacement::Both)
             row.isSecond = b.compare(LLVM::ICmpPredicate::ne, ownMap, b.i32(0));
         }
-        factors[map][rowTile][h] = epilogue.divideBySum(weight, row);
+        factors.maps[map][rowTile][h] = epilogue.divideBySum(
+            weight, row,
+            storesSecond ? &factors.ofOne[map][rowTile][h] : nullptr);
       }
     }
   if (exchange) {
-    SmallVector<Value> flat;
-    for (auto &ofTile : factors[0])
-      flat.append(ofTile.begin(), ofTile.end());
-    for (auto [i, factor] : llvm::enumerate(exchange->numbers(flat)))
-      factors[1][i / 2][i % 2] = factor;
+    auto swap = [&](SmallVector<Factors> &ofMaps) {
+      SmallVector<Value> flat;
+      for (auto &ofTile : ofMaps[0])
+        flat.append(ofTile.begin(), ofTile.end());
+      for (auto [i, factor] : llvm::enumerate(exchange->numbers(flat)))
+        ofMaps[1][i / 2][i % 2] = factor;
+    };
+    swap(factors.maps);
+    if (storesSecond)
+      swap(factors.ofOne);
   }
   return factors;
 }
 
+QuadColumns MapCombiner::getColumns() {
+  if (exchange)
+    return {b.mul(ownMap, 16), /*maxStart=*/16, /*alternating=*/true};
+  return {b.i32(0)};
+}
+
+void MapCombiner::storeSecond(const SmallVector<Accumulator> &sums,
+                              ArrayRef<Factors> ofOne) {
+  // What the quads of a warp store at once: more would be ahead of its stores
+  // in registers, beside the sums.
+  constexpr size_t atOnce = 4;
+  const bool isBoth = placement == GpuPlacement::Both;
+  Value second;
+  if (!isBoth)
+    second = b.compare(LLVM::ICmpPredicate::ne, ownMap, b.i32(0));
+  Epilogue saved(kernel, place.batch, place.head, GpuParam::O2);
+  auto store = [&](size_t rowTile, int64_t h, size_t first) {
+    const RowFragments &ours = sums.back()[rowTile],
+                       &others = sums.front()[rowTile];
+    Value factor = ofOne.back()[rowTile][h];
+    SmallVector<std::array<Value, 2>> pairs;
+    for (size_t n = first; n < std::min(first + atOnce, ours.size()); ++n) {
+      std::array<Value, 2> &pair = pairs.emplace_back();
+      for (int64_t i = 0; i < 2; ++i) {
+        pair[i] = b.mulF(ours[n][2 * h + i], factor);
+        // A warp of a pair has its own map first.
+        if (exchange)
+          pair[i] = b.select(
+              second, b.mulF(others[n][2 * h + i], ofOne.front()[rowTile][h]),
+              pair[i]);
+      }
+    }
+    QuadColumns columns = getColumns();
+    const int64_t offset = columns.offset(static_cast<int64_t>(first));
+    columns.start = b.add(columns.start, offset);
+    columns.maxStart += offset;
+    saved.storeRow(pairs, /*factor=*/{}, queryRow(rowTile, h), columns);
+  };
+  auto storeAll = [&] {
+    for (size_t rowTile = 0; rowTile < sums.back().size(); ++rowTile)
+      for (int64_t h = 0; h < 2; ++h)
+        for (size_t n = 0; n < sums.back()[rowTile].size(); n += atOnce)
+          store(rowTile, h, n);
+  };
+  if (isBoth || exchange)
+    storeAll();
+  else
+    b.branch(second, storeAll);
+}
+
 void MapCombiner::finish(const MapSums &maps) {
   const SmallVector<Accumulator> &sums = maps.sums;
-  SmallVector<Factors> factors = getFactors(sums.size(), maps.states);
+  const RowFactors ofRows = getFactors(sums.size(), maps.states);
+  const SmallVector<Factors> &factors = ofRows.maps;
+  if (kernel.spec.secondType)
+    storeSecond(sums, ofRows.ofOne);
   Accumulator x = sums.front();
   for (auto [rowTile, tile] : llvm::enumerate(x))
     for (auto [n, fragment] : llvm::enumerate(tile))

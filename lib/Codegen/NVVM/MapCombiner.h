@@ -65,10 +65,18 @@ public:
 
 private:
   using Factors = SmallVector<std::array<Value, 2>>;
-  /// Factors of the sums of each map, by tile of rows: 1 / l1 and, with a
-  /// second map, -lambda / l2.
-  SmallVector<Factors> getFactors(size_t maps,
-                                  ArrayRef<SmallVector<RowState>> states);
+  /// By tile of rows, what the sums of each map are multiplied by: 1 / l1 and,
+  /// with a second map, -lambda / l2, and 1 / l of each for O2, where the
+  /// kernel stores it.
+  struct RowFactors {
+    SmallVector<Factors> maps, ofOne;
+  };
+  RowFactors getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states);
+  /// The columns of a row that the quads of this warp hold.
+  QuadColumns getColumns();
+  /// Stores map 2 times the values, in the warps that have its sums.
+  void storeSecond(const SmallVector<Accumulator> &sums,
+                   ArrayRef<Factors> ofOne);
   void pass(Accumulator &x);
   /// Sums of squares of each row of a lane.
   SmallVector<Value> sumSquares(const Accumulator &x);

@@ -216,7 +216,7 @@ void PlainKernel::finish(ValueRange values) {
   Value lambda;
   if (!isOne)
     lambda = kernel.loadLambda(batch, row, head);
-  auto divide = [&](Value weight, int64_t map) {
+  auto divide = [&](Value weight, int64_t map, Value *ofOne = nullptr) {
     Epilogue::RowSum end;
     end.map = map;
     end.max = values[2 * map];
@@ -225,12 +225,13 @@ void PlainKernel::finish(ValueRange values) {
       end.query = row;
       end.isStored = b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
     }
-    return epilogue.divideBySum(weight, end);
+    return epilogue.divideBySum(weight, end, ofOne);
   };
   Value one = divide(b.f32(1.0), 0);
-  Value two;
+  Value two, ofSecond;
   if (!isOne)
-    two = divide(b.mulF(lambda, b.f32(-1.0)), 1);
+    two = divide(b.mulF(lambda, b.f32(-1.0)), 1,
+                 spec.secondType ? &ofSecond : nullptr);
   SmallVector<Value> x;
   Value squares = b.f32(0.0);
   for (int64_t i = 0; i < columns; ++i) {
@@ -246,6 +247,13 @@ void PlainKernel::finish(ValueRange values) {
   if (spec.savedType)
     Epilogue(kernel, batch, head, GpuParam::X)
         .storeColumns(x, /*factor=*/{}, row);
+  if (spec.secondType) {
+    SmallVector<Value> o2;
+    for (int64_t i = 0; i < columns; ++i)
+      o2.push_back(b.mulF(values[2 * maps + columns + i], ofSecond));
+    Epilogue(kernel, batch, head, GpuParam::O2)
+        .storeColumns(o2, /*factor=*/{}, row);
+  }
   epilogue.storeColumns(x, epilogue.rowFactor(reduce(squares, /*max=*/false)),
                         row);
 }

@@ -36,7 +36,7 @@ void Epilogue::storeLogarithm(int64_t map, Value logarithm, Value query) {
   b.store(logarithm, pointer, 4);
 }
 
-Value Epilogue::divideBySum(Value weight, const RowSum &row) {
+Value Epilogue::divideBySum(Value weight, const RowSum &row, Value *ofOne) {
   const GpuKernelSpec &spec = kernel.spec;
   // The maps that the row may be of.
   SmallVector<int64_t> maps{row.map};
@@ -48,8 +48,11 @@ Value Epilogue::divideBySum(Value weight, const RowSum &row) {
       llvm::any_of(maps, [&](int64_t map) { return spec.storesLogSums[map]; });
   if (!hasSink && !wantsLogarithm) {
     GpuMath math(b);
+    if (ofOne)
+      *ofOne = emitPerSum(math, b.f32(1.0), row.sum);
     return emitPerSum(math, weight, row.sum);
   }
+  Value one = b.f32(1.0);
   GpuMath math(b, b.f32(1.0));
   // All in log2 from here on.
   Value max = b.mulF(row.max, kernel.getLog2Scale()), sum = row.sum;
@@ -67,6 +70,7 @@ Value Epilogue::divideBySum(Value weight, const RowSum &row) {
     Value isEmpty = math.isEqual(sum, b.f32(0.0));
     sum = b.select(isEmpty, sum, withSink);
     weight = b.mulF(weight, factor);
+    one = factor;
   }
   if (wantsLogarithm) {
     Value logarithm =
@@ -88,5 +92,7 @@ Value Epilogue::divideBySum(Value weight, const RowSum &row) {
       b.branch(isStored, [&] { storeLogarithm(map, logarithm, row.query); });
     }
   }
+  if (ofOne)
+    *ofOne = emitPerSum(math, one, sum);
   return emitPerSum(math, weight, sum);
 }

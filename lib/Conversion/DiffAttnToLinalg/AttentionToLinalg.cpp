@@ -21,7 +21,7 @@ static constexpr int64_t b = 0, s = 1, i = 2, j = 3, c = 4;
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
 
-/// P = A1, over the weights of the map.
+/// The weights of `map` divided by their sums, in their place.
 static Value normalizeMap(StructuredBuilder &sb, const SoftmaxMap &map) {
   return sb.generic({{map.sum, {b, s, i}}}, map.weights, {b, s, i, j},
                     {par, par, par, par},
@@ -49,6 +49,37 @@ static Value subtractMaps(StructuredBuilder &sb, AttentionOp op,
                     });
 }
 
+/// weights * V over the keys that are seen in one of the maps of `scores`,
+/// which have the axes of their heads: a NaN in a value that is not seen must
+/// not reach the row, and 0 * NaN is NaN.
+static Value multiplyValues(StructuredBuilder &sb, AttentionOp op,
+                            ArrayRef<StructuredInput> scores,
+                            StructuredInput weights, OpFoldResult signal) {
+  OpFoldResult perValue = sb.ratio(
+      signal, sb.size(op.getV(), AttentionOp::headAxis(op.getVLayout())));
+  Value zeros =
+      sb.filled({sb.size(op.getQ1(), 0), signal,
+                 sb.size(op.getQ1(), AttentionOp::lengthAxis(op.getQLayout())),
+                 sb.size(op.getV(), 3)},
+                0.0f);
+  SmallVector<StructuredInput> factors(scores);
+  factors.push_back(weights);
+  factors.push_back(
+      {op.getV(), layoutAxes(op.getVLayout(), b, Axis(s, perValue), j, c)});
+  const size_t maps = scores.size();
+  return sb.generic(
+      factors, zeros, {b, s, i, c}, {par, par, par, red, par},
+      [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        Value hidden = isHidden(ib, args[0]);
+        for (Value score : args.take_front(maps).drop_front())
+          hidden = arith::AndIOp::create(ib, hidden, isHidden(ib, score));
+        Value weight = args[maps], value = args[maps + 1], before = args.back();
+        Value product = arith::MulFOp::create(ib, weight, widen(ib, value));
+        Value sum = arith::AddFOp::create(ib, before, product);
+        return arith::SelectOp::create(ib, hidden, before, sum);
+      });
+}
+
 SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
                                                 AttentionOp op) {
   StructuredBuilder sb(builder, op.getLoc(),
@@ -64,7 +95,6 @@ SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
   OpFoldResult perKey2 =
       hasSecond ? sb.ratio(noise, heads(op.getK2(), op.getKLayout()))
                 : OpFoldResult();
-  OpFoldResult perValue = sb.ratio(signal, heads(op.getV(), op.getVLayout()));
   ScoreInputs inputs = getScoreInputs(op);
   EpilogueRules epilogue = getEpilogueRules(op);
 
@@ -82,31 +112,10 @@ SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
     p = normalizeMap(sb, maps[0]);
   }
 
-  // X = P * V over the keys that are seen: a NaN in a value that is not seen
-  // must not reach the row, and 0 * NaN is NaN.
-  Value x =
-      sb.filled({sb.size(op.getQ1(), 0), signal,
-                 sb.size(op.getQ1(), AttentionOp::lengthAxis(op.getQLayout())),
-                 sb.size(op.getV(), 3)},
-                0.0f);
-  SmallVector<StructuredInput> factors = {{maps[0].scores, {b, s, i, j}}};
+  SmallVector<StructuredInput> scores = {{maps[0].scores, {b, s, i, j}}};
   if (hasSecond)
-    factors.push_back({maps[1].scores, {b, group, i, j}});
-  factors.push_back({p, {b, s, i, j}});
-  factors.push_back(
-      {op.getV(), layoutAxes(op.getVLayout(), b, Axis(s, perValue), j, c)});
-  x = sb.generic(
-      factors, x, {b, s, i, c}, {par, par, par, red, par},
-      [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        Value hidden = isHidden(ib, args[0]);
-        if (hasSecond)
-          hidden = arith::AndIOp::create(ib, hidden, isHidden(ib, args[1]));
-        Value weight = args[maps.size()], value = args[maps.size() + 1],
-              before = args.back();
-        Value product = arith::MulFOp::create(ib, weight, widen(ib, value));
-        Value sum = arith::AddFOp::create(ib, before, product);
-        return arith::SelectOp::create(ib, hidden, before, sum);
-      });
+    scores.push_back({maps[1].scores, {b, group, i, j}});
+  Value x = multiplyValues(sb, op, scores, {p, {b, s, i, j}}, signal);
 
   SmallVector<Value> results = {buildEpilogue(
       sb, x, op.getInit(),
@@ -118,6 +127,13 @@ SmallVector<Value> diffattn::decomposeAttention(OpBuilder &builder,
     results.push_back(buildLogSum(sb, maps[0], op.getLse1()));
   if (op.getLse2())
     results.push_back(buildLogSum(sb, maps[1], op.getLse2()));
+  if (op.getO2()) {
+    Value o2 =
+        multiplyValues(sb, op, {{maps[1].scores, {b, group, i, j}}},
+                       {normalizeMap(sb, maps[1]), {b, group, i, j}}, signal);
+    results.push_back(
+        buildEpilogue(sb, o2, op.getO2(), {{}, {}, {}, op.getOLayout()}));
+  }
   sb.freeTemporaries();
   return results;
 }

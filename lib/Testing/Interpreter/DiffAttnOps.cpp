@@ -98,7 +98,7 @@ struct MapsAndEnd : Details {
 };
 
 struct Attention : MapsAndEnd {
-  enum Content { Output, X, Lse1, Lse2 };
+  enum Content { Output, X, Lse1, Lse2, O2 };
   struct Destination {
     Content content;
     int32_t init, result;
@@ -238,6 +238,8 @@ static Computed getComputed(Attention::Content content,
     return ofRows(result.lse1);
   case Attention::Lse2:
     return ofRows(result.lse2);
+  case Attention::O2:
+    return {result.o2, result.o2Magnitude, result.o2FlatMagnitude};
   }
   llvm_unreachable("unknown content");
 }
@@ -316,7 +318,8 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   for (auto [content, init] : {std::pair(Attention::Output, op.getInit()),
                                {Attention::X, op.getX()},
                                {Attention::Lse1, op.getLse1()},
-                               {Attention::Lse2, op.getLse2()}})
+                               {Attention::Lse2, op.getLse2()},
+                               {Attention::O2, op.getO2()}})
     if (init)
       details.destinations.push_back(
           {content, b.scalar(init), results[details.destinations.size()].number,

@@ -232,6 +232,8 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
   result.output.assign(batch * hs * tq * dv, 0.0);
   result.magnitude = result.flatMagnitude = result.output;
   result.x = result.xMagnitude = result.xFlatMagnitude = result.output;
+  if (a.hasSecondMap())
+    result.o2 = result.o2Magnitude = result.o2FlatMagnitude = result.output;
   std::vector<bool> visible(tk);
   std::vector<double> bias(tk), values;
 
@@ -269,8 +271,9 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
         const int64_t row = ((b * hs + s) * tq + i) * dv;
         double *x = &result.output[row], *magnitude = &result.magnitude[row],
                *flat = &result.flatMagnitude[row];
-        const double largest = largestWeight(map1.weights) +
-                               std::fabs(lambda) * largestWeight(map2.weights);
+        const double largest2 = largestWeight(map2.weights),
+                     largest = largestWeight(map1.weights) +
+                               std::fabs(lambda) * largest2;
         for (int64_t j = 0; j < tk; ++j) {
           if (!visible[j])
             continue;
@@ -280,6 +283,11 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
           readRow(a.v, b, s / perValue, j, values);
           for (int64_t c = 0; c < dv; ++c) {
             double value = values[c];
+            if (a.hasSecondMap()) {
+              result.o2[row + c] += map2.weights[j] * value;
+              result.o2Magnitude[row + c] += map2.weights[j] * std::fabs(value);
+              result.o2FlatMagnitude[row + c] += largest2 * std::fabs(value);
+            }
             x[c] += weight * value;
             magnitude[c] += absolute * std::fabs(value);
             flat[c] += largest * std::fabs(value);

@@ -231,7 +231,8 @@ FailureOr<Value> mlir::diffattn::import::emitAttention(TensorLoopBuilder &b,
       getElementTypeOrSelf(lengths).isInteger(64))
     emitLengthCheck(b, lengths);
   addOperandSegments(b, state, *operands, ValueRange(emitInit(b, call, q1, v)),
-                     {/*x=*/Value(), /*lse1=*/Value(), /*lse2=*/Value()});
+                     {/*x=*/Value(), /*lse1=*/Value(), /*lse2=*/Value(),
+                      /*o2=*/Value()});
   state.addTypes(call.getResultType());
   Operation *attention = b.create(state);
   // The op's own verifier checks operands and attributes.

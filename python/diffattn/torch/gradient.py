@@ -214,11 +214,11 @@ def wanted_of(output_mask: Sequence[bool], given: dict[str, Any]) -> dict[str, t
     return wanted
 
 
-def attention_with_gradient(*operands, out=None, stream=None, x=None, return_lse=False, threads=None, segment_ids=None, window=None,
+def attention_with_gradient(*operands, out=None, stream=None, x=None, o2=None, return_lse=False, threads=None, segment_ids=None, window=None,
                             target="cpu", **options) -> torch.Tensor:
     """`diffattn.attention`, or, where q2, k2 and lam are None, `plain_attention`, where an argument requires a gradient."""
     checks.flag("return_lse", return_lse)
-    for name, value in (("out", out), ("stream", stream), ("x", x), ("return_lse", return_lse or None)):
+    for name, value in (("out", out), ("stream", stream), ("x", x), ("o2", o2), ("return_lse", return_lse or None)):
         if value is not None:
             raise UsageError(f"{name}: expected none in a call that needs gradients; call under torch.no_grad()")
     q_segments, kv_segments = split_segments(segment_ids)

@@ -25,7 +25,7 @@ class Case:
     norm: bool = False
     sigmoid: bool = False  # a lambda of each token and head, through a sigmoid; else one number
     softcap: float = 0.0
-    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, sequences, pages, sink, sink2, x, lse1, lse2, heads, f32
+    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, sequences, pages, sink, sink2, x, lse1, lse2, o2, heads, f32
     queries: int = 0       # 0: any
     use: str = "check"     # or time
     schedule: str = ""     # the attribute, where it is not the one that the pass chooses

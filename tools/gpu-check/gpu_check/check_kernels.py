@@ -28,7 +28,7 @@ def check(launcher, case, layout, batch, tq, tk, seed):
         call.run()
         launcher.device.wait()
         got = call.fetch(tensors["o"])
-        saved = call.fetch(tensors["x"]) if "x" in tensors else None
+        saved = [(name, call.fetch(tensors[name])) for name in ("x", "o2") if name in tensors]
         logarithms = [(name, call.fetch(tensors[name])) for name in case.sums if name.startswith("lse")]
     finally:
         call.close()
@@ -36,7 +36,8 @@ def check(launcher, case, layout, batch, tq, tk, seed):
     known = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in operands.for_reference(case, tensors).items()}
     exact = exact_attention.exact(case, known)
     placed = lambda parts: [operands.like_result(case, tensors, part) for part in parts]
-    exact, before = exact_attention.Exact(*placed(exact[:3]), placed(exact.logarithms)), exact_attention.Exact(*placed(exact.before))
+    expected = {name: exact_attention.Exact(*placed(parts)) for name, parts in (("x", exact.before), ("o2", exact.second)) if parts}
+    exact = exact_attention.Exact(*placed(exact[:3]), placed(exact.logarithms))
     composed = operands.like_result(case, tensors, exact_attention.composition(case, known))
     error, ours = exact_attention.measured(got, exact, tensors["q1"].dtype), exact_attention.relative(got, exact.result)
     peer = exact_attention.relative(composed, exact.result)
@@ -47,8 +48,9 @@ def check(launcher, case, layout, batch, tq, tk, seed):
     # f32: both are near the least error there can be, and which is nearer is chance.
     if case.element != "f32" and not ours <= FACTOR * peer:
         failures.append(f"relative error {ours:.3g}, {ours / max(peer, 1e-300):.2f} times PyTorch's")
-    if saved is not None and not (off := exact_attention.measured(saved, before, tensors["q1"].dtype)) <= gate:
-        failures.append(f"x: error {off:.3g} of M, allowed {gate:g}")
+    for name, rows in saved:
+        if not (off := exact_attention.measured(rows, expected[name], tensors["q1"].dtype)) <= gate:
+            failures.append(f"{name}: error {off:.3g} of M, allowed {gate:g}")
     for name, found in logarithms:
         off = exact_attention.log_error(found, exact.logarithms[name == "lse2"])
         if not off <= exact_attention.LOG_GATES[case.element]:

@@ -16,12 +16,13 @@ LOG_GATES = {"f32": 2e-5, "f16": 5e-4, "bf16": 5e-4}
 
 class Exact(NamedTuple):
     """A result in f64, M, and N, M with every weight as large as the largest of its row and map; each [B, Hs, rows, dv]. The logarithms
-    of the sums of each map, [B, Hs, rows] and [B, Hn, rows], and all of the rows before norm and gate."""
+    of the sums of each map, [B, Hs, rows] and [B, Hn, rows], and all of the rows before norm and gate, and of map 2 times the values."""
     result: torch.Tensor
     m: torch.Tensor
     n: torch.Tensor
     logarithms: tuple = ()
     before: tuple = ()
+    second: tuple = ()
 
 
 def half_step(dtype):
@@ -93,9 +94,11 @@ def exact(case, tensors, rows=None):
     values = _spread(tensors["v"], heads).double()
     weights = sizes = first
     largest = first.amax(-1, keepdim=True)
+    of_second = ()
     if not case.one_map:
         second = one_map(tensors["q2"], tensors["k2"], "sink2")
         second = _spread(second, heads) if noise != heads else second
+        of_second = second @ values, second @ values.abs(), second.amax(-1, keepdim=True) * (seen.double() @ values.abs())
         lam = _lambda(case, tensors, rows, heads).double()
         lam = torch.sigmoid(lam) if case.sigmoid else lam
         weights, sizes = first - lam * second, first + lam.abs() * second
@@ -112,7 +115,7 @@ def exact(case, tensors, rows=None):
         factor = factor * tensors["weight"].double()
     if "gate" in tensors:
         factor = factor * torch.sigmoid(tensors["gate"][:, :, rows].double())
-    return Exact(x * factor, m * factor.abs(), n * factor.abs(), tuple(logarithms), before)
+    return Exact(x * factor, m * factor.abs(), n * factor.abs(), tuple(logarithms), before, of_second)
 
 
 def tail(case, tensors, x):

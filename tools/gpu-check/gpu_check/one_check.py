@@ -23,7 +23,7 @@ def operand(case, name, batch, tq, tk):
     hs, hn, hk1, hk2, hv = case.heads
     lam = (batch, tq, hs) if case.sigmoid else (hs,) if "heads" in case.extra else ()
     sizes = {"q1": (batch, hs, tq, case.d), "k1": (batch, hk1, tk, case.d), "q2": (batch, hn, tq, case.d), "k2": (batch, hk2, tk, case.d),
-             "v": (batch, hv, tk, case.dv), "o": (batch, hs, tq, case.dv), "x": (batch, hs, tq, case.dv), "gate": (batch, hs, tq, case.dv), "lambda": lam,
+             "v": (batch, hv, tk, case.dv), "o": (batch, hs, tq, case.dv), "x": (batch, hs, tq, case.dv), "o2": (batch, hs, tq, case.dv), "gate": (batch, hs, tq, case.dv), "lambda": lam,
              "weight": (case.dv,), "sink": (hs,), "sink2": (hn,), "lse1": (batch, hs, tq), "lse2": (batch, hn, tq)}
     if name not in sizes:
         raise SystemExit(f"expected a case with operands of {', '.join(sizes)}, but {case.name} has {name}")

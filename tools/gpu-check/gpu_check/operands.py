@@ -121,8 +121,8 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
                              else torch.full((), 0.4, device=device))
     result = TYPES["f32"] if "f32" in case.extra else element
     tensors["o"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=result, device=device))
-    if "x" in case.extra:
-        tensors["x"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=element, device=device))
+    for name in (name for name in ("x", "o2") if name in case.extra and not (case.one_map and name == "o2")):
+        tensors[name] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=element, device=device))
     for name in case.sums:
         heads = hn if name.endswith("2") else hs
         # The first head's sink is above every score, the last one's is none.

@@ -23,9 +23,9 @@ SOFTCAP = "softcap = 30.0 : f32"
 #: What joins the sums of rows, and where their logarithms go; of one map the first of each.
 SUMS, SUMS_OF_ONE = ["sink", "sink2", "lse1", "lse2"], ["sink", "lse1"]
 #: What is kept for gradients, of rows with a norm or a gate.
-SAVED = ["x", "lse1", "lse2"]
+SAVED = ["x", "lse1", "lse2", "o2"]
 #: The arguments of either, in their order.
-LAST = ["sink", "sink2", "x", "lse1", "lse2"]
+LAST = ["sink", "sink2", "x", "lse1", "lse2", "o2"]
 VARIANTS = [
     ("v1", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
     ("v1-wide", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
@@ -127,7 +127,7 @@ CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89"
 def attention(name, element, variant, queries):
     """A function with one op of `variant`; `queries` is a number or `?`. Extra operands: bias, mask, weight, gate, kv_len,
     q_offset, segments (of i32) or segments-i64, sequences (packed, by i32), pages (by i32), sink, sink2, lse1 and lse2, of which one map
-    has the first ones, x; heads for a lambda of each head, f32 for a result in f32."""
+    has the first ones, x, o2; heads for a lambda of each head, f32 for a result in f32."""
     _, d, dv, (hs, hn, hk1, hk2, hv), shared, attrs, extra = variant
     is_packed, is_paged = "sequences" in extra, "pages" in extra
     batch, key_batch = "1" if is_packed else "?", "1" if is_packed and not is_paged else "?"
@@ -162,7 +162,7 @@ def attention(name, element, variant, queries):
     outs = f"outs(%o : {o})"
     for operand in (n for n in LAST if n in extra and not (is_one and n.endswith("2"))):
         heads = hn if operand.endswith("2") else hs
-        args[operand] = (gate if operand == "x" else f"memref<{heads}xf32>" if operand.startswith("sink")
+        args[operand] = (gate if operand in ("x", "o2") else f"memref<{heads}xf32>" if operand.startswith("sink")
                          else f"memref<{batch}x{heads}x{queries}xf32>")
         clause = f" {operand}(%{operand} : {args[operand]})"
         text, outs = (text + clause, outs) if operand.startswith("sink") else (text, outs + clause)

@@ -83,8 +83,7 @@ struct GpuKernelSpec {
   /// The element type of X, which is stored as it is before norm and gate; null
   /// where it is not asked for.
   Type savedType;
-  /// The element type of O2, map 2 times the values, before lambda; null where
-  /// no kernel reads it.
+  /// The same of O2, map 2 times the values, before lambda.
   Type secondType;
   /// Null if there is none.
   Type normWeightType, gateType;

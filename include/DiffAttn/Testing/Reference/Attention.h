@@ -108,6 +108,9 @@ struct AttentionResult {
   std::vector<double> flatMagnitude;
   /// The output before norm and gate, and both magnitudes of it.
   std::vector<double> x, xMagnitude, xFlatMagnitude;
+  /// Map 2 times the values, before lambda, and both magnitudes of it: the sums
+  /// of A2 |v| and of max A2 |v|. Empty with one map.
+  std::vector<double> o2, o2Magnitude, o2FlatMagnitude;
   /// [B,Hs,Tq] and [B,Hn,Tq]: the logarithm of the sum of exponentials of each
   /// row of map 1 and of map 2, minus infinity without keys.
   std::vector<double> lse1, lse2;
