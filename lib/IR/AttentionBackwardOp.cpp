@@ -100,9 +100,6 @@ static LogicalResult verifySaved(AttentionBackwardOp op, ShapeRules rules,
   }
   // attention_backward_c32
   const bool hasNorm = op.getNorm() != Norm::None;
-  if (op.getX() && !hasNorm && !op.getGate())
-    return rules.error()
-           << "expected no x without a norm or a gate, but got one";
   if (op.getX() && failed(verifyOutputShape(rules, inputs, op.getOLayout(),
                                             {"x", op.getX()})))
     return failure();

@@ -81,6 +81,9 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   return shape;
 }
 
+/// Lanes of a warp share out the columns of a row, and have them in registers.
+static constexpr int64_t kMaxGradientWidth = 256;
+
 /// The kernels' tanh is 1 - 2 / (1 + e^2x), whose error near 0 does not shrink
 /// with the result; times a cap beyond these it would be seen in the weights.
 static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
@@ -101,6 +104,35 @@ mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
       << " for " << (plain ? "f32" : "16-bit operands") << ", but got "
       << llvm::format("%g", op.getSoftcap()->convertToDouble());
   return reason;
+}
+
+std::string mlir::diffattn::getGpuGradientReason(AttentionBackwardOp op) {
+  for (AttentionBackwardOp::Gradient gradient : op.getGradients())
+    if (!llvm::is_contained({"d_lambda", "d_norm_weight", "d_gate"},
+                            gradient.name))
+      return "expected d_lambda, d_norm_weight and d_gate alone, of which "
+             "there "
+             "are kernels, but got " +
+             gradient.name.str();
+  if (op.isPacked())
+    return "expected no cu_seqlens_q, but got one";
+  // What a forward kernel has saved; nothing is made again.
+  std::pair<StringRef, Value> saved[] = {{"lse1", op.getLse1()},
+                                         {"x", op.getX()},
+                                         {"lse2", op.getLse2()},
+                                         {"o2", op.getO2()}};
+  for (auto [name, value] :
+       ArrayRef(saved).take_front(op.hasSecondMap() ? 4 : 2))
+    if (!value)
+      return "expected " + name.str() + ", but got none";
+  const int64_t width =
+      cast<DifferentialMapsOpInterface>(op.getOperation()).getValueDim();
+  if (ShapedType::isDynamic(width) || width > kMaxGradientWidth)
+    return "expected a width of values up to " +
+           std::to_string(kMaxGradientWidth) + ", but got " +
+           (ShapedType::isDynamic(width) ? "?" : std::to_string(width));
+  return getGpuUnsupportedReason(
+      cast<DifferentialMapsOpInterface>(op.getOperation()));
 }
 
 static constexpr auto kGpuRemark =
@@ -135,7 +167,29 @@ struct SelectGpuSchedulePass final
       return WalkResult::advance();
     });
     if (attentions.wasInterrupted())
-      signalPassFailure();
+      return signalPassFailure();
+    getOperation()->walk([&](AttentionBackwardOp op) {
+      if (!findSchedule(op, ScheduleTarget::GPU))
+        select(op);
+    });
+  }
+
+  /// Without kernels the op becomes loops, which its decomposition says too.
+  void select(AttentionBackwardOp op) {
+    if (std::string reason = getGpuGradientReason(op); !reason.empty()) {
+      remark::missed(op.getLoc(), kGpuRemark)
+          << remark::reason("{0}", reason)
+          << remark::metric("Summary",
+                            "gradients of attention have no GPU kernels");
+      return;
+    }
+    Attribute schedule = GpuBackwardAttr::get(
+        &getContext(), /*key_warps=*/4, /*q_block_size=*/32,
+        /*query_warps=*/4, /*kv_block_size=*/32, /*stages=*/2);
+    appendSchedules(op, schedule);
+    remark::passed(op.getLoc(), kGpuRemark)
+        << remark::metric("Schedules", op.getSchedulesAttr())
+        << remark::metric("Summary", "gradients of attention are GPU kernels");
   }
 
   LogicalResult select(AttentionOp op, const GpuTarget &target) {

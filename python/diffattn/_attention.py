@@ -22,7 +22,7 @@ from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
-from .attention_operands import DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED
+from .attention_operands import DIFFERENTIABLE, FLOATS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS, REQUIRED, SAVED
 from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, LSE1, LSE2, O2, Q_OFFSET, X, BackwardPlan, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
@@ -220,14 +220,19 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
                        lam: ArrayLike | None, gradients: Mapping[str, ArrayLike], *, attn_mask: ArrayLike = None, norm_weight: ArrayLike = None,
                        gate: ArrayLike = None, kv_len: ArrayLike = None, q_offset: ArrayLike = None,
                        segment_ids: tuple[ArrayLike, ArrayLike] | None = None, cu_seqlens_q: ArrayLike = None,
-                       cu_seqlens_k: ArrayLike = None, x: ArrayLike = None, target: str = "cpu", threads: int | None = None,
-                       **options: Any) -> None:
-    """Writes gradients of a result of `attention` with the same operands and options, on a CPU; without q2, k2 and lam of one of
-    `plain_attention`. Nothing else of the forward call is read but x, if it is given: maps are computed again.
+                       cu_seqlens_k: ArrayLike = None, x: ArrayLike = None, lse1: ArrayLike = None, lse2: ArrayLike = None,
+                       o2: ArrayLike = None, target: str = "cpu", threads: int | None = None, stream: Any = None, **options: Any) -> None:
+    """Writes gradients of a result of `attention` with the same operands and options; without q2, k2 and lam of one of `plain_attention`.
+    Nothing else of the forward call is read but what it saved, if that is given: maps are computed again.
 
     d_out           [B, Hs, Tq, dv], of q1's type or float32, with any strides
     k2              None beside q2: k1, which is then read once, and whose gradient is that of both
-    x               what `attention` wrote to its own; None: it is computed again, if norm or gate need it
+    x               what `attention` wrote to its own, or its result where there is no norm, gate and out_scale; None: it is computed
+                    again, if norm or gate need it
+    lse1, lse2, o2  what `attention` gave with return_lse, of two maps both, and wrote to its own; read on GPUs alone
+    target          as of `attention`. On a GPU kernels give the gradients of lam, norm_weight and gate, from x, lse1, lse2 and o2, all of
+                    which must be given; others come from loops over both maps, slowly, with a warning
+    stream          as of `attention`
     gradients       where they are written: by the argument's name, as "q1", "lam" or "attn_mask", an array of its shape, and of its type
                     or float32 (that of lam: float32), with any strides, that shares no element with another argument
     options         those of `attention` that are no arrays, but for integral, which has no gradients
@@ -235,6 +240,13 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
     Raises InputError or UsageError before anything is written if arguments do not fit together.
     """
     q_segments, kv_segments = split_segments(segment_ids)
+    saved = dict(lse1=lse1, lse2=lse2, x=x, o2=o2)
+    ordinal, native = ordinal_of(target), None
+    if ordinal is not None or stream is not None:
+        written = {f"gradient of {name}": array for name, array in gradients.items()}
+        native = choose_stream(dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, d_out=d_out, attn_mask=attn_mask, norm_weight=norm_weight,
+                                    gate=gate, q_segments=q_segments, kv_segments=kv_segments, cu_seqlens_q=cu_seqlens_q,
+                                    cu_seqlens_k=cu_seqlens_k, **saved, **written), stream, ordinal)
     count = checks.threads(threads)
     attributes = options_of(**options)
     if "integral" in attributes:
@@ -246,13 +258,13 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
         maps = dict(q=q1, k=k1, v=v)
     else:
         maps = dict(q1=q1, k1=k1, q2=q2, k2=k1 if k2 is None else k2, v=v, lam=lam)
-    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), None,
-                   None)
-    found.append(facts_of(d_out, "d_out"))
-    found.append(_ABSENT if x is None else facts_of(x, "x"))
+    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), ordinal,
+                   native)
+    found.append(facts_for(d_out, "d_out", ordinal, native))
+    found += [_ABSENT if saved[name] is None else facts_for(saved[name], name, ordinal, native) for name in SAVED]
     for name in DIFFERENTIABLE:
         gradient = gradients.get(OPERAND[name].argument)
-        found.append(_ABSENT if gradient is None else facts_of(gradient, f"gradient of {OPERAND[name].argument}"))
+        found.append(_ABSENT if gradient is None else facts_for(gradient, f"gradient of {OPERAND[name].argument}", ordinal, native))
     plan = _plan(BackwardPlan, found, kv_len is not None, q_offset is not None, k2 is None and q2 is not None, attributes, target)
     _add_positions(found, plan, kv_len, q_offset)
     if plan.has_tables:
@@ -260,10 +272,16 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
     if plan.is_empty:
         _check_target(target)
         for name, gradient in gradients.items():
-            as_array(gradient, f"gradient of {name}")[...] = 0
+            if is_tensor(gradient):
+                gradient.zero_()
+            else:
+                as_array(gradient, f"gradient of {name}")[...] = 0
     else:
         packed = plan.packed([found[slot][1] for slot in plan.slots])
-        _executable(plan, frames=2).call_packed(plan.entry, packed, len(plan.slots), 0, None, count)
+        executable = _executable(plan, frames=2)
+        if plan.any_on_device:
+            executable.check_device([found[slot][2] for slot in plan.slots], plan.entry)
+        executable.call_packed(plan.entry, packed, len(plan.slots), 0, native, count)
 
 
 def _needs_gradient(**given) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import checks
 from .array_facts import ArrayType
-from .attention_operands import KEYS, OPERAND, OPTIONAL, POSITIONS, RESULTS
+from .attention_operands import KEYS, OPERAND, OPTIONAL, POSITIONS, RESULTS, SAVED
 from .errors import UsageError
 
 _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16",
@@ -177,7 +177,7 @@ def backward_module(types: tuple[tuple[str, str], ...], attributes: str, shared:
     """The function `attention_backward` of arguments with these names and types, those of destinations, `d_q1` and so on, included;
     `shared`: k1 is k2 too, which is not among them, and the destination of k1 is that of both."""
     outs = " ".join(f"{name}(%{name} : {t})" for name, t in types if name.startswith("d_") and name != "d_out")
-    return _function("attention_backward", types, ("d_out", "lambda", *_OPTIONAL, "x"), f"outs({outs})", attributes, shared)
+    return _function("attention_backward", types, ("d_out", "lambda", *_OPTIONAL, *SAVED), f"outs({outs})", attributes, shared)
 
 
 _OPTIONAL = tuple(operand.name for operand in OPTIONAL)

@@ -83,7 +83,9 @@ DIFFERENTIABLE = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", 
 WITHOUT_GRADIENTS = {"block_table": "keys in pages, which many sequences may share, have none",
                      "integral": "the mean over all queries has none",
                      **dict.fromkeys(SINKS, "sums with a term that is no key have none")}
-#: The arguments of the compiled function of gradients: operands, the gradient of the result, the result before norm and gate, and
+#: What a forward call may have saved for that of gradients, in the order of the op's clauses.
+SAVED = ("lse1", "lse2", "x", "o2")
+#: The arguments of the compiled function of gradients: operands, the gradient of the result, what the forward call saved, and
 #: destinations, which are as their operands.
-BACKWARD_NAMES = (*(name for name in NAMES if name not in (*SINKS, *RESULTS)), "d_out", "x",
+BACKWARD_NAMES = (*(name for name in NAMES if name not in (*SINKS, *RESULTS)), "d_out", *SAVED,
                   *(f"d_{name}" for name in DIFFERENTIABLE))

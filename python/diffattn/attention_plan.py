@@ -16,7 +16,7 @@ from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
 from .attention_module import attributes_of, backward_module, memref, module, size_bounds
 from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLOATS, I32, I64, KEYS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS,
-                                 POSITIONS, RESULTS, SINKS, TABLES, Operand)
+                                 POSITIONS, RESULTS, SAVED, SINKS, TABLES, Operand)
 from .errors import InputError, UsageError
 
 KV_LEN, Q_OFFSET, INIT, X, LSE1, LSE2, O2 = (NAMES.index(name) for name in (*POSITIONS, *RESULTS))
@@ -105,14 +105,13 @@ class BackwardPlan(_Packed):
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
         is_single = specs[NAMES.index("q2")] is None
-        given = {name: ArrayType(spec, said_of(name, is_single) if name in NAMES else _operand(name).said)
+        given = {name: ArrayType(spec, name if name in SAVED else said_of(name, is_single) if name in NAMES else _operand(name).said)
                  for name, spec in zip(BACKWARD_NAMES, specs) if spec is not None}
         operands = {name: array for name, array in given.items() if name in NAMES and name not in RESULTS}
         sizes = check_arguments(operands, options, has_lengths)
         shape = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv"))
         _check_array(given["d_out"], "d_out", (operands["q1"].dtype, F32), shape)
-        if "x" in given:
-            _check_x(given, options, shape)
+        _check_read(given, sizes, shape, is_single)
         for name in DIFFERENTIABLE:
             if f"d_{name}" in given:
                 _check_destination(given, name)
@@ -129,6 +128,7 @@ class BackwardPlan(_Packed):
             del given["k2"]
         self.slots = tuple(slot for slot, name in enumerate(BACKWARD_NAMES) if name in given)
         self.arrays = [given[BACKWARD_NAMES[slot]] for slot in self.slots]
+        self.any_on_device = any(array.on_device for array in self.arrays)
         types = tuple((name, memref(_operand(name).name, array, tables)) for name, array in
                       zip((BACKWARD_NAMES[slot] for slot in self.slots), self.arrays))
         #: What is compiled, and for what.
@@ -160,6 +160,20 @@ def _check_x(given, options, shape) -> None:
     if "gate" not in given and not any(option and option.startswith("norm = ") for option in options):
         raise UsageError("x: expected none without norm and gate, because it is the result then")
     _check_saved(given, "x", shape)
+
+
+def _check_read(given, sizes, shape, is_single: bool) -> None:
+    """What a forward call saved: rows, and the logarithms of the sums of both maps."""
+    rows = {"x": shape, "o2": shape}
+    logarithms = {"lse1": (*shape[:3],), "lse2": (shape[0], sizes["Hn"], shape[2])}
+    for name in ("lse2", "o2"):
+        if is_single and name in given:
+            raise UsageError(f"{name}: expected none with one map, because it is of the second one")
+    if not is_single and ("lse1" in given) != ("lse2" in given):
+        raise UsageError("lse1: expected it together with lse2")
+    for name, of_name in {**rows, **logarithms}.items():
+        if name in given:
+            _check_array(given[name], name, (given["q1"].dtype, F32) if name in rows else (F32,), of_name)
 
 
 def _check_saved(given, name: str, shape) -> None:

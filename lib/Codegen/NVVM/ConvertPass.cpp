@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
 #include "DiffAttn/Codegen/Passes.h"
+#include "GradientLaunch.h"
 #include "HostLaunch.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -53,10 +54,12 @@ struct ConvertDiffAttnToGpuPass final
     });
     SmallVector<OnlineAttentionOp> splits;
     SmallVector<MergedEnd> ends;
+    SmallVector<AttentionBackwardOp> gradients;
     if (walk.wasInterrupted() ||
-        failed(findStates(module, *target, splits, ends)))
+        failed(findStates(module, *target, splits, ends)) ||
+        failed(findGradients(module, gradients)))
       return signalPassFailure();
-    if (ops.empty() && splits.empty() && ends.empty())
+    if (ops.empty() && splits.empty() && ends.empty() && gradients.empty())
       return;
 
     gpu::GPUModuleOp kernels = getOrCreateKernelModule(module, *target);
@@ -66,6 +69,31 @@ struct ConvertDiffAttnToGpuPass final
       replaceByLaunch(rewriter, op, kernels);
     for (const MergedEnd &end : ends)
       replaceByLaunch(rewriter, end, kernels);
+    for (AttentionBackwardOp op : gradients)
+      replaceByLaunch(rewriter, op, kernels);
+  }
+
+  /// The ops of gradients that have kernels.
+  static LogicalResult
+  findGradients(ModuleOp module,
+                SmallVectorImpl<AttentionBackwardOp> &gradients) {
+    WalkResult walk = module.walk([&](AttentionBackwardOp op) {
+      if (!isa_and_nonnull<GpuBackwardAttr>(
+              findSchedule(op, ScheduleTarget::GPU)))
+        return WalkResult::advance();
+      if (!isa<MemRefType>(op.getDOut().getType())) {
+        op.emitOpError() << "expected memrefs, but got tensors: bufferize "
+                            "first";
+        return WalkResult::interrupt();
+      }
+      if (std::string reason = getGpuGradientReason(op); !reason.empty()) {
+        op.emitOpError() << reason;
+        return WalkResult::interrupt();
+      }
+      gradients.push_back(op);
+      return WalkResult::advance();
+    });
+    return failure(walk.wasInterrupted());
   }
 
   /// Schedules may be written by hand: what the op and the chip do not allow is

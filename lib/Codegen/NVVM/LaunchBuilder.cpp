@@ -277,13 +277,17 @@ void LaunchBuilder::fillFlags(std::optional<EpilogueRules> epilogue) {
 }
 
 Value LaunchBuilder::canCopyChunks() {
+  return canCopyChunks({&operands.q1, &operands.k1, &operands.q2, &operands.k2,
+                        &operands.v, &operands.output, &operands.x,
+                        &operands.o2, &operands.gate});
+}
+
+Value LaunchBuilder::canCopyChunks(ArrayRef<const OperandView *> views) {
   // The bits that must be 0 of everything that is added to an address, in
   // bytes.
   Value all = index(0);
   using View = OperandView;
-  for (const View *view :
-       {&operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v,
-        &operands.output, &operands.x, &operands.o2, &operands.gate}) {
+  for (const View *view : views) {
     if (!*view)
       continue;
     Value bits = address(view->value);

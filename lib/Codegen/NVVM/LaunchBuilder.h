@@ -49,6 +49,12 @@ public:
     return arguments[static_cast<size_t>(param)];
   }
   void setPointer(GpuParam param, Value memref);
+  /// The pointer of `view`, and its strides along `roles` as the parameters
+  /// that follow; null where the op has no such operand.
+  void setOperand(GpuParam pointer, const OperandView &view,
+                  ArrayRef<OperandView::Role> roles);
+  /// A tensor of the table, as Q, the result or a gradient, if it is there.
+  void setTensor(GpuParam pointer, const OperandView &view);
 
   using Emit = function_ref<void()>;
   /// scf.if; without it where `condition` is a constant.
@@ -56,6 +62,8 @@ public:
   /// Whether rows of all operands that there are, the gate's too, are aligned
   /// to 16 bytes, and their columns lie side by side.
   Value canCopyChunks();
+  /// The same of those of `views` that there are.
+  Value canCopyChunks(ArrayRef<const OperandView *> views);
   /// Whether, beside that, tensor maps can describe Q, K and V, and with
   /// `storesResult` the result.
   Value canUseMaps(bool storesResult);
@@ -129,12 +137,6 @@ private:
   Value offset(Value memref);
   /// Address of the first element, as an index.
   Value address(Value memref);
-  /// The pointer of `view`, and its strides along `roles` as the parameters
-  /// that follow; null where the op has no such operand.
-  void setOperand(GpuParam pointer, const OperandView &view,
-                  ArrayRef<OperandView::Role> roles);
-  /// One of Q, K, V, the result, X, O2 and the gate, if it is there.
-  void setTensor(GpuParam pointer, const OperandView &view);
   /// Whether the keys of a page are a multiple of `rows`.
   Value isPageMultiple(int64_t rows) {
     return compare(arith::CmpIPredicate::eq,

@@ -154,3 +154,13 @@ func.func @unknown_heads(%q: memref<1x?x4x16xbf16>, %l: memref<f32>) {
     lambda(%l : memref<f32>) outs(%q : memref<1x?x4x16xbf16>) {scale = 0.125 : f32, schedules = [#diffattn.gpu_split_kv<warps = 1, kv_split_size = 128>]}
   return
 }
+
+// -----
+
+func.func @gradients_without_kernels(%q: memref<1x1x4x8xf16>, %lse: memref<1x1x4xf32>) {
+  // expected-error @below {{expected d_lambda, d_norm_weight and d_gate alone, of which there are kernels, but got d_v}}
+  diffattn.attention_backward ins(%q, %q, %q : memref<1x1x4x8xf16>, memref<1x1x4x8xf16>, memref<1x1x4x8xf16>) d_out(%q : memref<1x1x4x8xf16>)
+    lse1(%lse : memref<1x1x4xf32>) x(%q : memref<1x1x4x8xf16>) outs(d_v(%q : memref<1x1x4x8xf16>))
+    {scale = 1.0 : f32, schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]}
+  return
+}

@@ -1,0 +1,41 @@
+// RUN: diffattn-opt %s --convert-diffattn-to-gpu | FileCheck %s
+
+!q = memref<?x4x?x64xbf16>
+!lse = memref<?x4x?xf32>
+#schedule = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>
+
+// What is shared is left in parts, by rows that there are, and added by kernels that always run.
+// CHECK-LABEL: func.func @rows
+// CHECK:         %[[DX:.+]] = gpu.alloc ({{.*}}) : memref<?x4x?x64xbf16>
+// CHECK:         %[[D1:.+]] = gpu.alloc ({{.*}}) : memref<?x4x?xf32>
+// CHECK:         %[[D2:.+]] = gpu.alloc ({{.*}}) : memref<?x4x?xf32>
+// CHECK:         %[[WEIGHTS:.+]] = gpu.alloc ({{.*}}) : memref<?x4x?x64xf32>
+// CHECK:         %[[LAMBDAS:.+]] = gpu.alloc ({{.*}}) : memref<?x4x?xf32>
+// CHECK:         scf.if
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_rows_64_bf16_doutbf16_weightbf16_xbf16_o2bf16_lse1_lse2_dweight_dlambda
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_rows_64_bf16_doutbf16_anystride_weightbf16_xbf16_o2bf16_lse1_lse2_dweight_dlambda
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_weights_64_bf16
+// CHECK:         gpu.dealloc %[[WEIGHTS]]
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_lambdas_of_all
+// CHECK:         gpu.dealloc %[[LAMBDAS]]
+// CHECK:         gpu.dealloc %[[DX]]
+// CHECK:         gpu.dealloc %[[D1]]
+// CHECK:         gpu.dealloc %[[D2]]
+// CHECK-NOT:     diffattn.attention_backward
+func.func @rows(%q: !q, %l: memref<f32>, %lse: !lse, %w: memref<64xbf16>, %dw: memref<64xbf16>, %dl: memref<f32>) {
+  diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%q : !q) lambda(%l : memref<f32>) norm_weight(%w : memref<64xbf16>)
+    lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !q) o2(%q : !q) outs(d_lambda(%dl : memref<f32>) d_norm_weight(%dw : memref<64xbf16>))
+    {scale = 0.125 : f32, norm = #diffattn.norm<rms>, schedules = [#schedule]}
+  return
+}
+
+// One map has neither D2 nor lambda.
+// CHECK-LABEL: func.func @one_map
+// CHECK-COUNT-2: gpu.alloc
+// CHECK-NOT:     gpu.alloc
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_rows_64_bf16_onemap_doutbf16_gatebf16_xbf16_lse1_dgatebf16
+func.func @one_map(%q: !q, %lse: !lse, %dg: !q) {
+  diffattn.attention_backward ins(%q, %q, %q : !q, !q, !q) d_out(%q : !q) gate(%q : !q) lse1(%lse : !lse) x(%q : !q) outs(d_gate(%dg : !q))
+    {scale = 0.125 : f32, schedules = [#schedule]}
+  return
+}

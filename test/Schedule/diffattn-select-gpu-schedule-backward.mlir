@@ -1,0 +1,52 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_80})" --remark-format=emitRemark --remarks-filter=diffattn-gpu 2>&1 | FileCheck %s --check-prefix=SAYS
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_80})" | FileCheck %s
+
+!q = tensor<1x4x?x64xbf16>
+!v = tensor<1x4x?x128xbf16>
+!lse = tensor<1x4x?xf32>
+
+// CHECK-LABEL: func.func @saved
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]
+// SAYS: Summary="gradients of attention are GPU kernels"
+func.func @saved(%q: !q, %v: !v, %l: tensor<f32>, %lse: !lse, %dl: tensor<f32>) -> tensor<f32> {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) d_out(%v : !v) lambda(%l : tensor<f32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%v : !v) o2(%v : !v) outs(d_lambda(%dl : tensor<f32>)) {scale = 0.125 : f32} -> tensor<f32>
+  return %r : tensor<f32>
+}
+
+// CHECK-LABEL: func.func @not_saved
+// CHECK-NOT: schedules
+// SAYS: Reason="expected o2, but got none", Summary="gradients of attention have no GPU kernels"
+func.func @not_saved(%q: !q, %v: !v, %l: tensor<f32>, %lse: !lse, %dl: tensor<f32>) -> tensor<f32> {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) d_out(%v : !v) lambda(%l : tensor<f32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%v : !v) outs(d_lambda(%dl : tensor<f32>)) {scale = 0.125 : f32} -> tensor<f32>
+  return %r : tensor<f32>
+}
+
+// CHECK-LABEL: func.func @of_values
+// CHECK-NOT: schedules
+// SAYS: Reason="expected d_lambda, d_norm_weight and d_gate alone, of which there are kernels, but got d_v"
+func.func @of_values(%q: !q, %v: !v, %lse: !lse) -> !v {
+  %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, !v) d_out(%v : !v) lse1(%lse : !lse) x(%v : !v) outs(d_v(%v : !v)) {scale = 0.125 : f32} -> !v
+  return %r : !v
+}
+
+// CHECK-LABEL: func.func @packed
+// CHECK-NOT: schedules
+// SAYS: Reason="expected no cu_seqlens_q, but got one"
+func.func @packed(%q: !q, %v: !v, %lse: !lse, %w: tensor<128xbf16>, %b: tensor<3xi32>) -> tensor<128xbf16> {
+  %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, !v) d_out(%v : !v) norm_weight(%w : tensor<128xbf16>)
+         cu_seqlens_q(%b : tensor<3xi32>) cu_seqlens_k(%b : tensor<3xi32>) lse1(%lse : !lse) x(%v : !v)
+         outs(d_norm_weight(%w : tensor<128xbf16>)) {scale = 0.125 : f32, norm = #diffattn.norm<rms>} -> tensor<128xbf16>
+  return %r : tensor<128xbf16>
+}
+
+// CHECK-LABEL: func.func @wide
+// CHECK-NOT: schedules
+// SAYS: Reason="expected a width of values up to 256, but got 320"
+func.func @wide(%q: !q, %v: tensor<1x4x?x320xbf16>, %lse: !lse, %w: tensor<320xbf16>) -> tensor<320xbf16> {
+  %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, tensor<1x4x?x320xbf16>) d_out(%v : tensor<1x4x?x320xbf16>) norm_weight(%w : tensor<320xbf16>)
+         lse1(%lse : !lse) x(%v : tensor<1x4x?x320xbf16>)
+         outs(d_norm_weight(%w : tensor<320xbf16>)) {scale = 0.125 : f32, norm = #diffattn.norm<rms>} -> tensor<320xbf16>
+  return %r : tensor<320xbf16>
+}
