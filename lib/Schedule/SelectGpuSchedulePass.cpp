@@ -84,6 +84,14 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
 /// Lanes of a warp share out the columns of a row, and have them in registers.
 static constexpr int64_t kMaxGradientWidth = 256;
 
+/// Widths of heads and of values, and columns of gradients of a key and its
+/// value, whose sums fit in registers beside tiles: above, kernels spill.
+static constexpr int64_t kMaxGradientHead = 128, kMaxGradientValue = 192,
+                         kMaxGradientColumns = 384;
+/// Columns of a key and its value, and of a query, up to which tiles of 32 rows
+/// fit beside them; of 16 above.
+static constexpr int64_t kFewKeyColumns = 256, kFewQueryColumns = 128;
+
 /// The kernels' tanh is 1 - 2 / (1 + e^2x), whose error near 0 does not shrink
 /// with the result; times a cap beyond these it would be seen in the weights.
 static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
@@ -106,14 +114,46 @@ mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
   return reason;
 }
 
+/// Columns of sums that the kernels of gradients of `op` have in registers: of
+/// K1, K2 and V, and of Q1 and Q2.
+static std::pair<int64_t, int64_t>
+countGradientColumns(DifferentialMapsOpInterface op) {
+  const int64_t head = llvm::alignTo(op.getHeadDim(), kGpuWidthMultiple),
+                value = llvm::alignTo(op.getValueDim(), kGpuWidthMultiple),
+                maps = op.hasSecondMap() ? 2 : 1,
+                keys = op.getK1() == op.getK2() ? 1 : maps;
+  return {keys * head + value, maps * head};
+}
+
+/// Why no kernels compute the gradients of queries, keys and values.
+static std::string getProductReason(DifferentialMapsOpInterface op) {
+  Type element = op.getShaped(op.getQ1()).getElementType();
+  if (element.isF32())
+    return "expected f16 or bf16 for the gradients of queries, keys and "
+           "values, but got f32";
+  if (ShapedType::isDynamic(op.getHeadDim()))
+    return "expected a width of heads that is known when compiling, but got ?";
+  const int64_t d = op.getHeadDim(), dv = op.getValueDim();
+  if (d > kMaxGradientHead || dv > kMaxGradientValue ||
+      countGradientColumns(op).first > kMaxGradientColumns)
+    return "expected widths up to " + std::to_string(kMaxGradientHead) +
+           " of heads and " + std::to_string(kMaxGradientValue) +
+           " of values, of all keys and values " +
+           std::to_string(kMaxGradientColumns) +
+           ", for the gradients of queries, keys and values, but got " +
+           std::to_string(d) + " and " + std::to_string(dv);
+  // A block has one head of all of them.
+  const int64_t heads[] = {op.getKey1Heads(), op.getKey2Heads(),
+                           op.getValueHeads()};
+  if (llvm::any_of(heads, ShapedType::isDynamic) || heads[0] != heads[1] ||
+      heads[0] != heads[2])
+    return "expected as many heads of k1 as of k2 and v, but got others";
+  return "";
+}
+
 std::string mlir::diffattn::getGpuGradientReason(AttentionBackwardOp op) {
-  for (AttentionBackwardOp::Gradient gradient : op.getGradients())
-    if (!llvm::is_contained({"d_lambda", "d_norm_weight", "d_gate"},
-                            gradient.name))
-      return "expected d_lambda, d_norm_weight and d_gate alone, of which "
-             "there "
-             "are kernels, but got " +
-             gradient.name.str();
+  if (op.getDBias())
+    return "expected no d_bias, but got one";
   if (op.isPacked())
     return "expected no cu_seqlens_q, but got one";
   // What a forward kernel has saved; nothing is made again.
@@ -131,8 +171,20 @@ std::string mlir::diffattn::getGpuGradientReason(AttentionBackwardOp op) {
     return "expected a width of values up to " +
            std::to_string(kMaxGradientWidth) + ", but got " +
            (ShapedType::isDynamic(width) ? "?" : std::to_string(width));
-  return getGpuUnsupportedReason(
+  auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
+  if (op.getDQ1() || op.getDK1() || op.getDQ2() || op.getDK2() || op.getDV())
+    if (std::string reason = getProductReason(maps); !reason.empty())
+      return reason;
+  return getGpuUnsupportedReason(maps);
+}
+
+GpuBackwardAttr mlir::diffattn::selectGpuBackward(AttentionBackwardOp op) {
+  const auto [keys, queries] = countGradientColumns(
       cast<DifferentialMapsOpInterface>(op.getOperation()));
+  return GpuBackwardAttr::get(
+      op.getContext(), /*key_warps=*/4, keys > kFewKeyColumns ? 16 : 32,
+      /*query_warps=*/4, queries > kFewQueryColumns ? 16 : 32,
+      /*stages=*/2);
 }
 
 static constexpr auto kGpuRemark =
@@ -183,9 +235,7 @@ struct SelectGpuSchedulePass final
                             "gradients of attention have no GPU kernels");
       return;
     }
-    Attribute schedule = GpuBackwardAttr::get(
-        &getContext(), /*key_warps=*/4, /*q_block_size=*/32,
-        /*query_warps=*/4, /*kv_block_size=*/32, /*stages=*/2);
+    Attribute schedule = selectGpuBackward(op);
     appendSchedules(op, schedule);
     remark::passed(op.getLoc(), kGpuRemark)
         << remark::metric("Schedules", op.getSchedulesAttr())

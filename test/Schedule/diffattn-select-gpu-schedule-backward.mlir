@@ -23,12 +23,55 @@ func.func @not_saved(%q: !q, %v: !v, %l: tensor<f32>, %lse: !lse, %dl: tensor<f3
   return %r : tensor<f32>
 }
 
+// Narrower tiles beside more sums.
 // CHECK-LABEL: func.func @of_values
-// CHECK-NOT: schedules
-// SAYS: Reason="expected d_lambda, d_norm_weight and d_gate alone, of which there are kernels, but got d_v"
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]
 func.func @of_values(%q: !q, %v: !v, %lse: !lse) -> !v {
   %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, !v) d_out(%v : !v) lse1(%lse : !lse) x(%v : !v) outs(d_v(%v : !v)) {scale = 0.125 : f32} -> !v
   return %r : !v
+}
+// CHECK-LABEL: func.func @of_wide_keys
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16>]
+func.func @of_wide_keys(%q: !v, %k: !v, %l: tensor<f32>, %lse: !lse) -> !v {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %k, %q : !v, !v, !v, !v, !v) d_out(%q : !v) lambda(%l : tensor<f32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !v) o2(%q : !v) outs(d_k2(%k : !v)) {scale = 0.125 : f32} -> !v
+  return %r : !v
+}
+
+// CHECK-LABEL: func.func @of_wide_values
+// CHECK-NOT: schedules
+// SAYS: Reason="expected widths up to 128 of heads and 192 of values, of all keys and values 384, for the gradients of queries, keys and values, but got 64 and 256"
+func.func @of_wide_values(%q: !q, %v: tensor<1x4x?x256xbf16>, %lse: !lse) -> !q {
+  %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, tensor<1x4x?x256xbf16>) d_out(%v : tensor<1x4x?x256xbf16>) lse1(%lse : !lse)
+         x(%v : tensor<1x4x?x256xbf16>) outs(d_q1(%q : !q)) {scale = 0.125 : f32} -> !q
+  return %r : !q
+}
+
+// CHECK-LABEL: func.func @of_f32
+// CHECK-NOT: schedules
+// SAYS: Reason="expected f16 or bf16 for the gradients of queries, keys and values, but got f32"
+func.func @of_f32(%q: tensor<1x4x?x64xf32>, %lse: !lse) -> tensor<1x4x?x64xf32> {
+  %r = diffattn.attention_backward ins(%q, %q, %q : tensor<1x4x?x64xf32>, tensor<1x4x?x64xf32>, tensor<1x4x?x64xf32>) d_out(%q : tensor<1x4x?x64xf32>)
+         lse1(%lse : !lse) x(%q : tensor<1x4x?x64xf32>) outs(d_q1(%q : tensor<1x4x?x64xf32>)) {scale = 0.125 : f32} -> tensor<1x4x?x64xf32>
+  return %r : tensor<1x4x?x64xf32>
+}
+
+// CHECK-LABEL: func.func @of_a_bias
+// CHECK-NOT: schedules
+// SAYS: Reason="expected no d_bias, but got one"
+func.func @of_a_bias(%q: !q, %lse: !lse, %b: tensor<1x1x?x?xbf16>) -> tensor<1x1x?x?xbf16> {
+  %r = diffattn.attention_backward ins(%q, %q, %q : !q, !q, !q) d_out(%q : !q) bias(%b : tensor<1x1x?x?xbf16>)
+         lse1(%lse : !lse) x(%q : !q) outs(d_bias(%b : tensor<1x1x?x?xbf16>)) {scale = 0.125 : f32} -> tensor<1x1x?x?xbf16>
+  return %r : tensor<1x1x?x?xbf16>
+}
+
+// CHECK-LABEL: func.func @of_other_heads
+// CHECK-NOT: schedules
+// SAYS: Reason="expected as many heads of k1 as of k2 and v, but got others"
+func.func @of_other_heads(%q: !q, %v: tensor<1x2x?x64xbf16>, %lse: !lse) -> !q {
+  %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, tensor<1x2x?x64xbf16>) d_out(%q : !q)
+         lse1(%lse : !lse) x(%q : !q) outs(d_q1(%q : !q)) {scale = 0.125 : f32} -> !q
+  return %r : !q
 }
 
 // CHECK-LABEL: func.func @packed

@@ -56,6 +56,8 @@ std::string getGpuUnsupportedReason(DifferentialMapsOpInterface op);
 /// Why no kernels of GPUs compute the gradients that `op` asks for; empty if
 /// some do.
 std::string getGpuGradientReason(AttentionBackwardOp op);
+/// The schedule of these kernels, on every chip.
+GpuBackwardAttr selectGpuBackward(AttentionBackwardOp op);
 
 /// Registers of a thread with each feature, 0 where the kernel spills: what
 /// ptxas 13.0 makes of it for bf16, the most of sm_80, sm_86 and sm_90. All but

@@ -57,7 +57,7 @@ struct ConvertDiffAttnToGpuPass final
     SmallVector<AttentionBackwardOp> gradients;
     if (walk.wasInterrupted() ||
         failed(findStates(module, *target, splits, ends)) ||
-        failed(findGradients(module, gradients)))
+        failed(findGradients(module, *target, gradients)))
       return signalPassFailure();
     if (ops.empty() && splits.empty() && ends.empty() && gradients.empty())
       return;
@@ -75,7 +75,7 @@ struct ConvertDiffAttnToGpuPass final
 
   /// The ops of gradients that have kernels.
   static LogicalResult
-  findGradients(ModuleOp module,
+  findGradients(ModuleOp module, const GpuTarget &target,
                 SmallVectorImpl<AttentionBackwardOp> &gradients) {
     WalkResult walk = module.walk([&](AttentionBackwardOp op) {
       if (!isa_and_nonnull<GpuBackwardAttr>(
@@ -89,6 +89,16 @@ struct ConvertDiffAttnToGpuPass final
       if (std::string reason = getGpuGradientReason(op); !reason.empty()) {
         op.emitOpError() << reason;
         return WalkResult::interrupt();
+      }
+      for (GpuKernelKind kind :
+           {GpuKernelKind::GradientKeys, GpuKernelKind::GradientQueries}) {
+        std::optional<GpuKernelSpec> spec =
+            getGradientSpec(op, kind, /*elementwise=*/false);
+        std::string reason = spec ? whyTooLarge(*spec, target) : "";
+        if (!reason.empty()) {
+          op.emitOpError() << reason;
+          return WalkResult::interrupt();
+        }
       }
       gradients.push_back(op);
       return WalkResult::advance();
@@ -136,6 +146,11 @@ struct ConvertDiffAttnToGpuPass final
     if (isBulk && (spec.hasTileMasks() || !mayCopyChunks(spec)))
       return "expected widths that are multiples of 8 and no segments for "
              "gpu_split_kv with bulk_copies, but got others";
+    return whyTooLarge(spec, target);
+  }
+
+  static std::string whyTooLarge(const GpuKernelSpec &spec,
+                                 const GpuTarget &target) {
     int64_t bytes = spec.getSharedLayout().total;
     if (bytes > target.sharedBytesPerBlock)
       return "expected a schedule with at most " +

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "GradientLaunch.h"
+#include "HostLaunch.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
@@ -185,6 +186,83 @@ GradientRows mlir::diffattn::launchGradientRows(LaunchBuilder &host,
   return RowsLaunch(host, op).emit();
 }
 
+std::optional<GpuKernelSpec>
+mlir::diffattn::getGradientSpec(AttentionBackwardOp op, GpuKernelKind kind,
+                                bool elementwise) {
+  auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
+  const BackwardOperands operands = getBackwardOperands(op);
+  GpuKernelSpec spec =
+      getMapsSpec(maps, findSchedule(op, ScheduleTarget::GPU), elementwise);
+  spec.kind = kind;
+  const bool ofKeys = kind == GpuKernelKind::GradientKeys;
+  std::pair<GpuGradient, const View *> ofQueries[] = {
+      {GpuGradient::Q1, &operands.dQ1}, {GpuGradient::Q2, &operands.dQ2}};
+  std::pair<GpuGradient, const View *> ofOthers[] = {
+      {GpuGradient::K1, &operands.dK1},
+      {GpuGradient::K2, &operands.dK2},
+      {GpuGradient::V, &operands.dV}};
+  bool isWanted = false;
+  for (auto [gradient, view] :
+       ofKeys ? ArrayRef(ofOthers) : ArrayRef(ofQueries)) {
+    spec.gradientTypes[static_cast<size_t>(gradient)] = elementOf(*view);
+    isWanted |= bool(*view);
+  }
+  return isWanted ? std::optional(spec) : std::nullopt;
+}
+
+/// The kernels of keys and of queries, behind that of rows, whose arguments
+/// `host` has.
+static void launchProducts(LaunchBuilder &host, AttentionBackwardOp op) {
+  using P = GpuParam;
+  const BackwardOperands operands = getBackwardOperands(op);
+  Value chunks;
+  bool isFilled = false;
+  for (GpuKernelKind kind :
+       {GpuKernelKind::GradientKeys, GpuKernelKind::GradientQueries}) {
+    std::optional<GpuKernelSpec> byElement =
+        getGradientSpec(op, kind, /*elementwise=*/true);
+    if (!byElement)
+      continue;
+    if (!isFilled) {
+      const ScoreRules scores =
+          getScoreRules(cast<DifferentialMapsOpInterface>(op.getOperation()));
+      host.fillScores(scores, byElement->scaledScores());
+      host.argument(P::GradientScale) = host.f32(scores.scale);
+      host.setTensor(P::DQ1, operands.dQ1);
+      host.setTensor(P::DK1, operands.dK1);
+      host.setTensor(P::DQ2, operands.dQ2);
+      host.setTensor(P::DK2, operands.dK2);
+      host.setTensor(P::DV, operands.dV);
+      if (mayCopyChunks(*byElement))
+        chunks = host.canCopyChunks({&operands.q1, &operands.k1, &operands.q2,
+                                     &operands.k2, &operands.v, &operands.dQ1,
+                                     &operands.dK1, &operands.dQ2,
+                                     &operands.dK2, &operands.dV});
+      isFilled = true;
+    }
+    const bool ofKeys = kind == GpuKernelKind::GradientKeys;
+    // A block has rows of a head of keys, or of noise, of which one map has as
+    // many as of signals.
+    const View &rowsOf = ofKeys        ? operands.v
+                         : operands.q2 ? operands.q2
+                                       : operands.q1;
+    Value batches = host.size(rowsOf, View::Batch),
+          heads = host.size(rowsOf, View::Head),
+          rows = host.size(rowsOf, View::Row);
+    auto launch = [&](bool elementwise) {
+      const GpuKernelSpec spec = *getGradientSpec(op, kind, elementwise);
+      host.launch(spec, {host.ceilDiv(rows, spec.getRows()), heads, batches});
+    };
+    host.choose(host.hasRows(batches, rows), [&] {
+      if (!chunks)
+        return launch(/*elementwise=*/true);
+      host.choose(
+          chunks, [&] { launch(/*elementwise=*/false); },
+          [&] { launch(/*elementwise=*/true); });
+    });
+  }
+}
+
 void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
                                      AttentionBackwardOp op,
                                      gpu::GPUModuleOp module) {
@@ -192,6 +270,7 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   rewriter.setInsertionPoint(op);
   LaunchBuilder host(rewriter, op.getLoc(), getBackwardOperands(op), module);
   const GradientRows rows = launchGradientRows(host, op);
+  launchProducts(host, op);
   for (Value buffer : {rows.dX, rows.d1, rows.d2})
     if (buffer)
       gpu::DeallocOp::create(host.b, TypeRange(), ValueRange(), buffer);

@@ -30,6 +30,11 @@ struct GradientRows {
 /// afterwards.
 GradientRows launchGradientRows(LaunchBuilder &host, AttentionBackwardOp op);
 
+/// The kernel of `kind`, GradientKeys or GradientQueries, of `op`, whose
+/// schedule is gpu_backward; none where no gradient that it stores is wanted.
+std::optional<GpuKernelSpec>
+getGradientSpec(AttentionBackwardOp op, GpuKernelKind kind, bool elementwise);
+
 /// Replaces `op`, on memrefs, by launches of kernels in `module`. Gradients are
 /// zeros where there is no query.
 void replaceByLaunch(RewriterBase &rewriter, AttentionBackwardOp op,

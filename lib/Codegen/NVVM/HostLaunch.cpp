@@ -12,10 +12,9 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Kernel spec with the fields that follow from an op's maps.
-static GpuKernelSpec getMapsSpec(DifferentialMapsOpInterface op,
-                                 ScheduleAttrInterface schedule,
-                                 bool elementwise) {
+GpuKernelSpec mlir::diffattn::getMapsSpec(DifferentialMapsOpInterface op,
+                                          ScheduleAttrInterface schedule,
+                                          bool elementwise) {
   auto elementType = [&](Value value) {
     return cast<ShapedType>(value.getType()).getElementType();
   };

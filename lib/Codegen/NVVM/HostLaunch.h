@@ -21,6 +21,11 @@ GpuKernelSpec getGpuKernelSpec(OnlineAttentionOp op, bool elementwise);
 /// The kernel of `op` and of the merges that feed it.
 GpuKernelSpec getGpuKernelSpec(FinalizeOp op);
 
+/// What kernels of the maps of `op` have in common: its scores, types and
+/// widths.
+GpuKernelSpec getMapsSpec(DifferentialMapsOpInterface op,
+                          ScheduleAttrInterface schedule, bool elementwise);
+
 /// Whether the kernel's widths and types allow copies of 16 bytes.
 bool mayCopyChunks(const GpuKernelSpec &spec);
 

@@ -39,3 +39,20 @@ func.func @one_map(%q: !q, %lse: !lse, %dg: !q) {
     {scale = 0.125 : f32, schedules = [#schedule]}
   return
 }
+
+// Keys and queries come behind the rows; keys also where there is no query, whose gradients are zeros then.
+// CHECK-LABEL: func.func @products
+// CHECK:         %[[DX:.+]] = gpu.alloc
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_rows_64_bf16
+// CHECK:         scf.if
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_keys_64x64_bf16_w4_t32s2_dk1bf16_dk2f32_dvbf16 {{.*}} threads in
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_keys_64x64_bf16_w4_t32s2_anystride_dk1bf16_dk2f32_dvbf16
+// CHECK:         scf.if
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_queries_64x64_bf16_w4_t32s2_dq1bf16 {{.*}} threads in
+// CHECK:         gpu.dealloc %[[DX]]
+func.func @products(%q: !q, %k: !q, %l: memref<f32>, %lse: !lse, %d1: !q, %d2: !q, %d3: memref<?x4x?x64xf32>, %d4: !q) {
+  diffattn.attention_backward ins(%q, %q, %q, %k, %q : !q, !q, !q, !q, !q) d_out(%q : !q) lambda(%l : memref<f32>)
+    lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !q) o2(%q : !q)
+    outs(d_q1(%d1 : !q) d_k1(%d2 : !q) d_k2(%d3 : memref<?x4x?x64xf32>) d_v(%d4 : !q)) {scale = 0.125 : f32, schedules = [#schedule]}
+  return
+}

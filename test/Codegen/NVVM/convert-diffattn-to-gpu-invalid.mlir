@@ -157,10 +157,20 @@ func.func @unknown_heads(%q: memref<1x?x4x16xbf16>, %l: memref<f32>) {
 
 // -----
 
-func.func @gradients_without_kernels(%q: memref<1x1x4x8xf16>, %lse: memref<1x1x4xf32>) {
-  // expected-error @below {{expected d_lambda, d_norm_weight and d_gate alone, of which there are kernels, but got d_v}}
-  diffattn.attention_backward ins(%q, %q, %q : memref<1x1x4x8xf16>, memref<1x1x4x8xf16>, memref<1x1x4x8xf16>) d_out(%q : memref<1x1x4x8xf16>)
-    lse1(%lse : memref<1x1x4xf32>) x(%q : memref<1x1x4x8xf16>) outs(d_v(%q : memref<1x1x4x8xf16>))
+func.func @gradients_without_kernels(%q: memref<1x1x4x8xf32>, %lse: memref<1x1x4xf32>) {
+  // expected-error @below {{expected f16 or bf16 for the gradients of queries, keys and values, but got f32}}
+  diffattn.attention_backward ins(%q, %q, %q : memref<1x1x4x8xf32>, memref<1x1x4x8xf32>, memref<1x1x4x8xf32>) d_out(%q : memref<1x1x4x8xf32>)
+    lse1(%lse : memref<1x1x4xf32>) x(%q : memref<1x1x4x8xf32>) outs(d_v(%q : memref<1x1x4x8xf32>))
     {scale = 1.0 : f32, schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]}
+  return
+}
+
+// -----
+
+func.func @gradients_in_too_much_memory(%q: memref<1x1x4x128xf16>, %lse: memref<1x1x4xf32>) {
+  // expected-error @below {{expected a schedule with at most 166912 bytes of shared memory for sm_80, but got 198656}}
+  diffattn.attention_backward ins(%q, %q, %q : memref<1x1x4x128xf16>, memref<1x1x4x128xf16>, memref<1x1x4x128xf16>) d_out(%q : memref<1x1x4x128xf16>)
+    lse1(%lse : memref<1x1x4xf32>) x(%q : memref<1x1x4x128xf16>) outs(d_v(%q : memref<1x1x4x128xf16>))
+    {scale = 1.0 : f32, schedules = [#diffattn.gpu_backward<key_warps = 8, q_block_size = 64, query_warps = 4, kv_block_size = 32, stages = 4>]}
   return
 }
