@@ -50,6 +50,8 @@ void Lowering::lowerAccess(Instruction &instruction) {
     address = update->getPointerOperand();
     type = update->getType();
     alignment = update->getAlign();
+    site.addsFloats = update->getOperation() == AtomicRMWInst::FAdd ||
+                      update->getOperation() == AtomicRMWInst::FSub;
     verb = "atomicrmw";
   } else {
     auto *exchange = cast<AtomicCmpXchgInst>(&instruction);

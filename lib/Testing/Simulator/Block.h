@@ -189,6 +189,8 @@ private:
   void describeWait(State state, uint32_t barrier, std::string &text) const;
   /// "thread 3", or what runs beside the threads.
   std::string describeActor(uint16_t number) const;
+  /// Block or cluster `block` after a thread of it; nothing for this one.
+  std::string describeBlock(uint32_t block) const;
 
   // Clusters.cpp.
   unsigned rankOf(uint16_t thread) const { return thread / blockThreads; }

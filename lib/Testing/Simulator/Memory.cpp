@@ -74,6 +74,13 @@ void Block::reportShadow(const ShadowHit &hit, const Shadow::Access &access,
                " wrote them, with no fence.proxy.async of its own in between",
            &siteAt(hit.site));
     break;
+  case ShadowHit::Order:
+    report(FaultKind::Order, access.site,
+           self + " adds to " + place + ", to which " + other +
+               " adds, and nothing orders the two: in floating point their "
+               "order decides the sum",
+           &siteAt(hit.site));
+    break;
   case ShadowHit::Race:
     report(FaultKind::Race, access.site,
            self + (writes ? " writes " : " reads ") + place + ", which " +
@@ -112,8 +119,12 @@ void *Block::accessShared(uint32_t offset, uint64_t bytes, uint32_t number) {
   }
   if (!checkAlignment(offset, site.alignment, number, "shared memory"))
     return scratch;
-  const Shadow::Access access{offset, uint32_t(bytes), active, uint16_t(number),
-                              site.kind == OpKind::Atomic};
+  const Shadow::Access access{offset,
+                              uint32_t(bytes),
+                              active,
+                              uint16_t(number),
+                              site.kind == OpKind::Atomic,
+                              site.addsFloats};
   const bool races = launch.options.checkRaces,
              writes = site.kind != OpKind::Load;
   if (launch.options.countTraffic)
@@ -127,6 +138,13 @@ void *Block::accessShared(uint32_t offset, uint64_t bytes, uint32_t number) {
     if (auto hit = shadow.write(access, clocks, races))
       reportShadow(*hit, access, true);
   return arena + offset;
+}
+
+std::string Block::describeBlock(uint32_t block) const {
+  if (block == blockIndex)
+    return "";
+  return (launch.ranks > 1 ? " of cluster " : " of block ") +
+         std::to_string(block);
 }
 
 void Block::checkHasWaited(uint32_t number) {
@@ -209,6 +227,21 @@ char *Block::checkGlobal(uint64_t address, uint64_t bytes, uint32_t number,
                  buffer->name + " is read, but nothing wrote it");
     }
     if (write->launch == launch.number && launch.options.checkRaces &&
+        !reported && site.addsFloats && siteAt(write->site).addsFloats) {
+      const bool elsewhere = write->block != blockIndex;
+      if (elsewhere || !clocks.ordered(active, write->thread, write->when)) {
+        reported = true;
+        report(FaultKind::Order, number,
+               "thread " + std::to_string(active) + " adds to byte " +
+                   std::to_string(write - buffer->writes) + " of buffer " +
+                   buffer->name + ", to which " + describeActor(write->thread) +
+                   describeBlock(write->block) +
+                   " adds, and nothing orders the two: in floating point their "
+                   "order decides the sum",
+               &siteAt(write->site));
+      }
+    }
+    if (write->launch == launch.number && launch.options.checkRaces &&
         !atomic && !reported) {
       const bool elsewhere = write->block != blockIndex;
       if (elsewhere || !clocks.ordered(active, write->thread, write->when) ||
@@ -219,11 +252,7 @@ char *Block::checkGlobal(uint64_t address, uint64_t bytes, uint32_t number,
                    (writes ? " writes" : " reads") + " byte " +
                    std::to_string(write - buffer->writes) + " of buffer " +
                    buffer->name + ", which " + describeActor(write->thread) +
-                   (elsewhere
-                        ? (launch.ranks > 1 ? " of cluster " : " of block ") +
-                              std::to_string(write->block)
-                        : std::string()) +
-                   " writes" +
+                   describeBlock(write->block) + " writes" +
                    (site.invariant && !writes
                         ? ", although the load says that nothing does"
                         : ", and nothing orders the two"),

@@ -28,6 +28,8 @@ llvm::StringRef mlir::diffattn::sim::stringifyFaultKind(FaultKind kind) {
     return "not arrived";
   case FaultKind::Race:
     return "race";
+  case FaultKind::Order:
+    return "sum in any order";
   case FaultKind::MissingFence:
     return "missing fence";
   case FaultKind::InFlight:

@@ -80,9 +80,12 @@ std::optional<ShadowHit> Shadow::collide(const Access &access,
     if (!races)
       continue;
     if (entry.when &&
-        !clocks.ordered(access.thread, entry.thread, entry.when) &&
-        !(access.atomic && atomics[i]))
-      return ShadowHit{ShadowHit::Race, i, entry.thread, entry.site};
+        !clocks.ordered(access.thread, entry.thread, entry.when)) {
+      if (!access.atomic || atomics[i] == Plain)
+        return ShadowHit{ShadowHit::Race, i, entry.thread, entry.site};
+      if (access.adds && atomics[i] == Adds)
+        return ShadowHit{ShadowHit::Order, i, entry.thread, entry.site};
+    }
     for (const Reader &reader : entry.readers)
       if (reader.when &&
           !clocks.ordered(access.thread, reader.thread, reader.when))
@@ -106,7 +109,7 @@ std::optional<ShadowHit> Shadow::write(const Access &access,
       continue;
     states[i] = ByteState::Written;
     entries[i] = entry;
-    atomics[i] = access.atomic;
+    atomics[i] = access.adds ? Adds : access.atomic ? Atomic : Plain;
   }
   return hit;
 }

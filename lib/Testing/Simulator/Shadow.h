@@ -19,7 +19,15 @@ enum class ByteState : uint8_t { Outside, Never, Written, Pending, Barrier };
 /// An access that something is wrong with: the first such byte, and the access
 /// that it collides with.
 struct ShadowHit {
-  enum Kind : uint8_t { Outside, Never, Pending, Race, Barrier, Proxy } kind;
+  enum Kind : uint8_t {
+    Outside,
+    Never,
+    Pending,
+    Race,
+    Order,
+    Barrier,
+    Proxy
+  } kind;
   uint32_t offset;
   /// For all but Outside and Never.
   uint16_t thread = 0, site = 0;
@@ -34,6 +42,8 @@ public:
     uint32_t offset, bytes;
     uint16_t thread, site;
     bool atomic = false;
+    /// Whether the atomic adds floating-point numbers.
+    bool adds = false;
   };
 
   /// Forgets everything; all of it is outside.
@@ -95,7 +105,8 @@ private:
 
   std::vector<ByteState> states;
   std::vector<Entry> entries;
-  /// Whether the last write was atomic.
+  /// What the last write was.
+  enum WriteKind : uint8_t { Plain, Atomic, Adds };
   std::vector<uint8_t> atomics;
 };
 

@@ -124,6 +124,8 @@ struct Site {
   /// bytes of the value.
   uint32_t bytes = 0;
   uint32_t alignment = 1;
+  /// Whether an atomic adds floating-point numbers.
+  bool addsFloats = false;
   /// Whether the kernel promised that nothing writes this memory.
   bool invariant = false;
   /// Words that a collective takes and gives.

@@ -154,6 +154,68 @@ meet:
   EXPECT_TRUE(launch(64, {buffer(out, "out")}).has(FaultKind::Race));
 }
 
+TEST_F(RacesTest, SumsOfFloatsHaveAnOrder) {
+  // Two warps, one after the other or at any time, to shared memory or to
+  // global.
+  auto text = [](const std::string &type, const std::string &operation,
+                 bool isShared, bool isOrdered) {
+    const std::string to =
+        isShared ? "ptr addrspace(3) @sum" : "ptr addrspace(1) %out";
+    const std::string add = "  %OLD = atomicrmw " + operation + " " + to +
+                            ", " + type + " 1" + (type == "float" ? ".0" : "") +
+                            " monotonic, align 4\n";
+    return R"(
+@sum = internal addrspace(3) global [4 x i8] poison, align 4
+define ptx_kernel void @k(ptr addrspace(1) %out) {
+entry:
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %clears = icmp eq i32 %tid, 0
+  br i1 %clears, label %clear, label %meet
+clear:
+  store i32 0, ptr addrspace(3) @sum, align 4
+  br label %meet
+meet:
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+  %first = icmp eq i32 %tid, 0
+  br i1 %first, label %one, label %between
+one:
+)" + replaced(add, "OLD", "old1") +
+           "  br label %between\nbetween:\n" +
+           (isOrdered ? "  call void @llvm.nvvm.barrier.cta.sync.aligned.all"
+                        "(i32 0)\n"
+                      : "") +
+           R"(
+  %second = icmp eq i32 %tid, 32
+  br i1 %second, label %two, label %end
+two:
+)" + replaced(add, "OLD", "old2") +
+           "  br label %end\nend:\n  ret void\n}\n";
+  };
+  std::vector<int> out(1);
+  for (bool isShared : {true, false}) {
+    auto launchOf = [&](const std::string &type, const std::string &operation,
+                        bool isOrdered) {
+      EXPECT_EQ(compile(text(type, operation, isShared, isOrdered)), "");
+      return launch(64, {buffer(out, "out")});
+    };
+    LaunchReport report = launchOf("float", "fadd", /*isOrdered=*/false);
+    ASSERT_TRUE(report.has(FaultKind::Order)) << report.str();
+    EXPECT_NE(report.str().find("their order decides the sum"),
+              std::string::npos);
+    EXPECT_EQ(launchOf("float", "fadd", /*isOrdered=*/true).str(), "");
+    // Neither the larger one of two nor a sum of integers depends on order.
+    EXPECT_EQ(launchOf("float", "fmax", /*isOrdered=*/false).str(), "");
+    EXPECT_EQ(launchOf("i32", "add", /*isOrdered=*/false).str(), "");
+  }
+  // Nothing orders two blocks.
+  ASSERT_EQ(compile(text("float", "fadd", /*isShared=*/false,
+                         /*isOrdered=*/true)),
+            "");
+  EXPECT_TRUE(
+      launch(LaunchShape{{2, 1, 1}, {64, 1, 1}, 0}, {buffer(out, "out")})
+          .has(FaultKind::Order));
+}
+
 TEST_F(RacesTest, TwoBlocksWriteOneByte) {
   ASSERT_EQ(compile(R"(
 define ptx_kernel void @k(ptr addrspace(1) %out) {

@@ -49,6 +49,9 @@ enum class FaultKind : uint8_t {
   NotArrived,
   /// Two accesses of which one writes, by threads that nothing orders.
   Race,
+  /// Two atomic additions in floating point to one number, by threads that
+  /// nothing orders: the sum is another one in the other order.
+  Order,
   /// Shared memory or registers of an asynchronous instruction, without the
   /// fence that it needs.
   MissingFence,
