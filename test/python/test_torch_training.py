@@ -543,8 +543,6 @@ D_OUT = torch.ones(2, 4, 5, 32)
     (dict(output_mask=[False] * 9), UsageError, "^output_mask: expected True for at least one gradient"),
     (dict(kv_len=torch.tensor([1, -1])), InputError, "^kv_len: expected 0 to"),
     (dict(norm_weight=torch.ones(32)), UsageError, "^norm_weight: expected norm='rms' with it"),
-    (dict(target="cuda"), UsageError, "^target: expected None or a CPU in a call that needs gradients, because gradients run on CPUs, but got 'cuda'"),
-    (dict(target="cuda-sim:sm_80"), UsageError, "^target: expected None or a CPU in a call that needs gradients"),
     (dict(cu_seqlens_q=torch.tensor([0, 5])), UsageError, "^cu_seqlens_q: expected it with either cu_seqlens_k or block_table"),
 ])
 def test_bad_calls_of_the_op_for_gradients(changes, error, message):
@@ -554,7 +552,6 @@ def test_bad_calls_of_the_op_for_gradients(changes, error, message):
 
 
 @pytest.mark.parametrize("changes, error, message", [
-    (dict(target="cuda-sim:sm_80"), UsageError, "^target: expected None or a CPU in a call that needs gradients, because gradients run on CPUs"),
     (dict(out=torch.empty(2, 4, 5, 32)), UsageError, "^out: expected none in a call that needs gradients"),
     (dict(stream=1), UsageError, "^stream: expected none in a call that needs gradients"),
     (dict(segment_ids=3), UsageError, r"^segment_ids: expected \(q_segments, kv_segments\), but got 3"),
@@ -569,16 +566,16 @@ def test_bad_calls_of_the_function(changes, error, message):
         call(diffattn.attention, given)
 
 
-def test_tensors_of_gpus_have_no_gradients():
-    """There is no GPU here: what is said of a tensor that says that it lies on one."""
+def test_tensors_of_other_devices_have_no_gradients():
+    """There is no such device here: what is said of a tensor that says that it lies on one."""
     class Elsewhere(torch.Tensor):
-        device = torch.device("cuda:1")
+        device = torch.device("mps:1")
 
     tensor = torch.ones(2).as_subclass(Elsewhere)
-    with pytest.raises(InputError, match="^q1: expected a tensor in memory of the host in a call that needs gradients, because gradients run on CPUs, but "
-                                         "got one on cuda:1; call under torch.no_grad"):
+    with pytest.raises(InputError, match="^q1: expected a tensor in memory of the host or of a CUDA device in a call that needs gradients, but got one "
+                                         "on mps:1; call under torch.no_grad"):
         gradient.check_differentiable(dict(q1=tensor))
-    for name in ("attention", "attention_and_x", "attention_backward"):
+    for name in ("attention", "attention_and_x", "attention_and_rows", "attention_backward"):
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"diffattn::{name}", "CUDA")
 
 
@@ -598,6 +595,6 @@ def test_fakes_check_what_they_can():
 
 def test_the_schemas_have_the_same_options():
     arguments = [[(argument.name, str(argument.type), argument.default_value) for argument in one.default._schema.arguments]
-                 for one in (attention, backward, saving)]
-    assert arguments[0] == arguments[2] and arguments[0][6:] == arguments[1][9:]
-    assert [name for name, *_ in arguments[1][:9]] == ["d_out", *NAMES[:6], "output_mask", "x"]
+                 for one in (attention, backward, saving, torch.ops.diffattn.attention_and_rows)]
+    assert arguments[0] == arguments[2] == arguments[3] and arguments[0][6:] == arguments[1][12:]
+    assert [name for name, *_ in arguments[1][:12]] == ["d_out", *NAMES[:6], "output_mask", "x", "lse1", "lse2", "o2"]

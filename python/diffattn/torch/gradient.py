@@ -1,7 +1,7 @@
 """Gradients of `diffattn::attention`: autograd's side of it, and what `diffattn::attention_backward` computes (docs/training.md).
 
 Of a forward call its operands are kept and, with a norm or a gate, its result before these, x, in float32: the backward call computes both
-maps again. Only gradients that are wanted are computed.
+maps again. On a GPU rows are kept that kernels read there (`kept_of`). Only gradients that are wanted are computed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from .. import checks
 from .._attention import attention, attention_backward, plain_attention, split_segments
 from ..arrays import as_array
-from ..attention_operands import DIFFERENTIABLE, OPERAND, OPTIONAL, REQUIRED, WITHOUT_GRADIENTS
+from ..attention_operands import DIFFERENTIABLE, OPERAND, OPTIONAL, REQUIRED, SAVED, WITHOUT_GRADIENTS
 from ..errors import InputError, UsageError
 
 #: The arguments of `attention` that are arrays, in the order of the ops, and those that have gradients.
@@ -33,32 +33,31 @@ _VIEWS = frozenset(f"{name}Backward0" for name in (
 
 
 class _Attention(torch.autograd.Function):
-    """A forward call that is recorded, with its result and x, or None: `names` are those of `tensors`, `others` all other arguments. Where
-    neither has k2 it is k1."""
+    """A forward call that is recorded, with its result and what it keeps beside its operands, by the names `kept`, of which "x" may be the
+    result itself: `names` are those of `tensors`, `others` all other arguments. Where neither has k2 it is k1."""
 
     @staticmethod
-    def forward(forward, backward, names, others, *tensors):
+    def forward(forward, backward, kept, names, others, *tensors):
         given = {**others, **dict(zip(names, tensors))}
         given.setdefault("k2", given["k1"])
-        return forward(**given)
+        return tuple(forward(**given))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        _, ctx.call, ctx.names, ctx.others, *tensors = inputs
-        x = output[1]
-        ctx.save_for_backward(*tensors, x)
-        if x is not None:
-            ctx.mark_non_differentiable(x)
+        _, ctx.call, ctx.kept, ctx.names, ctx.others, *tensors = inputs
+        result, *saved = output
+        ctx.save_for_backward(*tensors, *saved, *([result] if len(saved) < len(ctx.kept) else []))
+        ctx.mark_non_differentiable(*saved)
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, d_out, _):
-        wanted = [name for name, is_wanted in zip(ctx.names, ctx.needs_input_grad[4:]) if is_wanted]
+    def backward(ctx, d_out, *_):
+        wanted = [name for name, is_wanted in zip(ctx.names, ctx.needs_input_grad[5:]) if is_wanted]
         if d_out is None or not wanted:
-            return (None,) * (4 + len(ctx.names))
-        given = {"k2": None, **ctx.others, **dict(zip((*ctx.names, "x"), ctx.saved_tensors))}
+            return (None,) * (5 + len(ctx.names))
+        given = {"k2": None, **ctx.others, **dict(zip((*ctx.names, *ctx.kept), ctx.saved_tensors))}
         found = dict(zip(wanted, ctx.call(d_out=d_out, output_mask=[name in wanted for name in GRADIENTS], **given)))
-        return (None,) * 4 + tuple(map(found.get, ctx.names))
+        return (None,) * 5 + tuple(map(found.get, ctx.names))
 
 
 class _Gradients(torch.autograd.Function):
@@ -78,10 +77,10 @@ class _Gradients(torch.autograd.Function):
                          "and a second one")
 
 
-def differentiable(forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None]], backward: Callable[..., Sequence[torch.Tensor]],
-                   given: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """`forward(**given)` on the arguments of the op, its result and x, of which the first is recorded for autograd; `backward` is called as
-    `torch.ops.diffattn.attention_backward`.
+def differentiable(forward: Callable[..., Sequence[torch.Tensor]], backward: Callable[..., Sequence[torch.Tensor]],
+                   given: dict[str, Any], kept: tuple[str, ...]) -> tuple[torch.Tensor, ...]:
+    """`forward(**given)` on the arguments of the op: its result, which alone is recorded for autograd, and what is `kept`, in that order;
+    one less than these: the last one is the result itself. `backward` is called as `torch.ops.diffattn.attention_backward`, with them.
 
     Raises UsageError or InputError for arguments with which there are no gradients.
     """
@@ -89,7 +88,23 @@ def differentiable(forward: Callable[..., tuple[torch.Tensor, torch.Tensor | Non
     tensors, others = _tensors_of(given)
     if "k1" in tensors and "k2" in tensors and _is_one_key(tensors["k1"], tensors["k2"]):
         del tensors["k2"]  # what flows to k1 is the gradient of both
-    return _Attention.apply(forward, backward, tuple(tensors), others, *tensors.values())
+    return _Attention.apply(forward, backward, kept, tuple(tensors), others, *tensors.values())
+
+
+def runs_on_gpu(given: dict[str, Any]) -> bool:
+    """Whether the kernels of a GPU compute a call, also in the simulator."""
+    target = given.get("target")
+    if target is None:
+        return getattr(getattr(given["q1"], "device", None), "type", None) == "cuda"
+    return str(target).startswith("cuda")
+
+
+def kept_of(given: dict[str, Any]) -> tuple[str, ...]:
+    """What a call on a GPU keeps beside its operands, in the order of the results of `attention_and_rows`, of which the backward call's
+    kernels make D1 and D2. The last one, x, is the result where nothing follows it; where a factor alone does, there is none."""
+    second = given.get("q2") is not None
+    ends = given.get("norm") is not None or given.get("gate") is not None
+    return ("lse1", *(("lse2", "o2") if second else ()), *(("x",) if ends or given.get("out_scale", 1.0) == 1.0 else ()))
 
 
 def saves_x(given: dict[str, Any]) -> bool:
@@ -101,7 +116,7 @@ def saves_x(given: dict[str, Any]) -> bool:
 
 def once(call: Callable[..., Sequence[torch.Tensor]], given: dict[str, Any]) -> list[torch.Tensor]:
     """`call(**given)`, gradients, which have none themselves: what takes the derivative of one raises UsageError."""
-    tensors, others = _tensors_of(given, "d_out", "x")
+    tensors, others = _tensors_of(given, "d_out", *SAVED)
     return list(_Gradients.apply(call, tuple(tensors), others, *tensors.values()))
 
 
@@ -116,13 +131,17 @@ def check_differentiable(given: dict[str, Any]) -> None:
         if given.get(name) is not None and given[name] is not False:
             raise UsageError(f"{name}: expected none in a call that needs gradients, because {why}; call under torch.no_grad()")
     for name, tensor in given.items():
-        if isinstance(tensor, torch.Tensor) and tensor.device.type not in ("cpu", "meta"):
-            raise InputError(f"{name}: expected a tensor in memory of the host in a call that needs gradients, because gradients run on CPUs, "
-                             f"but got one on {tensor.device}; call under torch.no_grad()")
-    target = given.get("target")
-    if target is not None and str(target).partition(":")[0] != "cpu":
-        raise UsageError(f"target: expected None or a CPU in a call that needs gradients, because gradients run on CPUs, but got "
-                         f"{checks.shown(target)}")
+        if isinstance(tensor, torch.Tensor) and tensor.device.type not in ("cpu", "cuda", "meta"):
+            raise InputError(f"{name}: expected a tensor in memory of the host or of a CUDA device in a call that needs gradients, but got one "
+                             f"on {tensor.device}; call under torch.no_grad()")
+    if not runs_on_gpu(given):
+        return
+    if given.get("cu_seqlens_q") is not None:
+        raise UsageError("cu_seqlens_q: expected none in a call that needs gradients on a GPU, because they are computed of whole batches "
+                         "there; call for each sequence, or under torch.no_grad()")
+    mask = given.get("attn_mask")
+    if isinstance(mask, torch.Tensor) and mask.requires_grad and torch.is_grad_enabled():
+        raise UsageError("attn_mask: expected one that requires no gradient on a GPU, because no kernel computes it; detach it")
 
 
 def refuse_transforms(given: dict[str, Any]) -> None:
@@ -179,14 +198,16 @@ def _origin(tensor: torch.Tensor) -> tuple:
     return node, number
 
 
-def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, x=None, q_segments=None, kv_segments=None, target=None, threads=None,
-                      **options) -> list[torch.Tensor]:
+def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, x=None, lse1=None, lse2=None, o2=None, q_segments=None, kv_segments=None,
+                      target=None, threads=None, **options) -> list[torch.Tensor]:
     """The gradients that `output_mask` asks for, in the order of GRADIENTS, each of its argument's shape, type and, where that is dense,
-    strides. k2: None beside q2 for k1, whose gradient then is that of both. x: what the forward call saved."""
-    operands = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
+    strides. k2: None beside q2 for k1, whose gradient then is that of both. x, lse1, lse2, o2: what the forward call saved."""
+    operands, saved = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam), dict(x=x, lse1=lse1, lse2=lse2, o2=o2)
     has_second_map(q2, q2 if k2 is None else k2, lam, **options)
-    check_differentiable({**operands, **options, "d_out": d_out, "x": x, "target": target})
+    check_differentiable({**operands, **options, **saved, "d_out": d_out, "target": target})
     wanted = wanted_of(output_mask, {**operands, **options})
+    if "attn_mask" in wanted and runs_on_gpu({**operands, "target": target}):
+        raise UsageError("output_mask: expected False for attn_mask on a GPU, because no kernel computes its gradient, but got True")
     results = {name: torch.empty_like(tensor) for name, tensor in wanted.items()}
     # Those that are not of q1's type or float32 are rounded from float32.
     exact = {name: result if result.dtype == q1.dtype and name != "lam" else torch.empty_like(result, dtype=torch.float32)
@@ -194,8 +215,8 @@ def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, x=None, q_s
     segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
     for name in WITHOUT_GRADIENTS:
         options.pop(name, None)
-    attention_backward(d_out, *operands.values(), exact, segment_ids=segment_ids, x=x, target=target or "cpu",
-                       threads=threads, **options)
+    attention_backward(d_out, *operands.values(), exact, segment_ids=segment_ids, **saved, target=_target_of(q1, target), threads=threads,
+                       **options)
     return [result if result is exact[name] else result.copy_(exact[name]) for name, result in results.items()]
 
 
@@ -225,21 +246,43 @@ def attention_with_gradient(*operands, out=None, stream=None, x=None, o2=None, r
     given = dict(zip(ARGUMENTS, operands), q_segments=q_segments, kv_segments=kv_segments, window=window, target=target, **options)
     given = {name: _kept(name, value) if name in ARGUMENTS else value for name, value in given.items()}
     compute = functools.partial(compute_gradients, threads=threads)
-    forward = functools.partial(compute_attention, saves=saves_x(given), threads=threads)
-    return differentiable(forward, lambda **call: once(compute, call), given)[0]
+    is_on_gpu = isinstance(given["q1"], torch.Tensor) and runs_on_gpu(given)
+    kept = kept_of(given) if is_on_gpu else ("x",) * saves_x(given)
+    forward = functools.partial(compute_rows if is_on_gpu else compute_attention, keeps=kept, threads=threads)
+    return differentiable(forward, lambda **call: once(compute, call), given, kept)[0]
 
 
-def compute_attention(q1, k1, q2, k2, v, lam, *, saves: bool, q_segments=None, kv_segments=None, target=None,
-                      **options) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The result, a new dense tensor, and x in float32 where the call `saves` it. target: None for the device of q1."""
-    if target is None:
-        target = "cpu" if q1.device.type == "cpu" else f"cuda@{q1.device.index or 0}"
+def _target_of(q1: torch.Tensor, target: str | None) -> str:
+    """target: None for the device of q1."""
+    if target is not None:
+        return target
+    return "cpu" if q1.device.type == "cpu" else f"cuda@{q1.device.index or 0}"
+
+
+def compute_attention(q1, k1, q2, k2, v, lam, *, keeps: tuple[str, ...] = (), q_segments=None, kv_segments=None, target=None,
+                      **options) -> tuple[torch.Tensor, ...]:
+    """The result, a new dense tensor, and x in float32 where the call `keeps` it. target: None for the device of q1."""
     segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
-    x = q1.new_empty((*q1.shape[:3], v.shape[3]), dtype=torch.float32) if saves else None
-    options.update(segment_ids=segment_ids, target=target, x=x)
-    if not has_second_map(q2, k2, lam, **options):
-        return plain_attention(q1, k1, v, **{name: value for name, value in options.items() if name not in _OF_TWO_MAPS}), x
-    return attention(q1, k1, q2, k2, v, lam, **options), x
+    saved = {name: q1.new_empty((*q1.shape[:3], v.shape[3]), dtype=torch.float32) for name in keeps}
+    options.update(segment_ids=segment_ids, target=_target_of(q1, target), x=saved.get("x"))
+    return _attend(q1, k1, q2, k2, v, lam, options), *saved.values()
+
+
+def compute_rows(q1, k1, q2, k2, v, lam, *, keeps: tuple[str, ...], q_segments=None, kv_segments=None, target=None,
+                 **options) -> tuple[torch.Tensor, ...]:
+    """The result and what `kept_of` names, without an x that is the result itself: logarithms of sums, and rows of q1's type."""
+    segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)
+    ends = options.get("norm") is not None or options.get("gate") is not None
+    rows = {name: q1.new_empty((*q1.shape[:3], v.shape[3])) for name in keeps if name == "o2" or (name == "x" and ends)}
+    options.update(segment_ids=segment_ids, target=_target_of(q1, target), return_lse=True, **rows)
+    result, *logarithms = _attend(q1, k1, q2, k2, v, lam, options)
+    return result, *logarithms, *rows.values()
+
+
+def _attend(q1, k1, q2, k2, v, lam, options):
+    if has_second_map(q2, k2, lam, **options):
+        return attention(q1, k1, q2, k2, v, lam, **options)
+    return plain_attention(q1, k1, v, **{name: value for name, value in options.items() if name not in _OF_TWO_MAPS})
 
 
 #: Options that `plain_attention` does not have, and what they are without a second map.

@@ -8,10 +8,11 @@ It has the names and meanings of `diffattn.attention` where operators can; what 
 - `target` is None for the tensors' device: "cpu", or "cuda" on the current stream. There is no `out`, no `stream` and no `threads`.
 
 `attention_and_x` is `attention` with norm or gate, and gives the output before these too, in float32: what a call saves that is recorded
-for autograd.
+for autograd. `attention_and_rows` is the same on a GPU: its results are that of `attention`, lse1, with two maps lse2 and o2, and x with a
+norm or a gate, both of q1's type.
 
 `attention_backward` has the operands and options of `attention` behind the gradient of its result, but beside q2 k2 is None where it is
-k1; and x, what `attention_and_x` gave, or None; and `output_mask`, which says for q1, k1, q2, k2, v, lam, attn_mask, norm_weight and gate whether
+k1; and x, lse1, lse2 and o2, what these gave, or None; and `output_mask`, which says for q1, k1, q2, k2, v, lam, attn_mask, norm_weight and gate whether
 the gradient is wanted. It returns those.
 
 Raises what `diffattn.attention` raises.
@@ -42,16 +43,23 @@ _OPTIONS = _OPTIONS.replace("OPTIONAL", ", ".join(f"Tensor? {operand.argument}=N
 _ARGUMENTS = f"(Tensor q1, Tensor k1, Tensor? q2, Tensor? k2, Tensor v, Tensor? lam, *, {_OPTIONS})"
 SCHEMA = f"attention{_ARGUMENTS} -> Tensor"
 SAVING_SCHEMA = f"attention_and_x{_ARGUMENTS} -> (Tensor, Tensor)"
+ROWS_SCHEMA = f"attention_and_rows{_ARGUMENTS} -> Tensor[]"
 BACKWARD_SCHEMA = f"""attention_backward(Tensor d_out, Tensor q1, Tensor k1, Tensor? q2, Tensor? k2, Tensor v, Tensor? lam, *, bool[] output_mask,
-Tensor? x=None, {_OPTIONS}) -> Tensor[]"""
+Tensor? x=None, Tensor? lse1=None, Tensor? lse2=None, Tensor? o2=None, {_OPTIONS}) -> Tensor[]"""
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _run(*operands, window=None, saves=False, **options):
     """On tensors of one kind of device. Results are new dense tensors."""
-    result, x = gradient.compute_attention(*operands, window=window and tuple(window), saves=saves, **options)
-    return (result, x) if saves else result
+    results = gradient.compute_attention(*operands, window=window and tuple(window), keeps=("x",) * saves, **options)
+    return results if saves else results[0]
+
+
+def _run_rows(q1, k1, q2, k2, v, lam, *, window=None, **options):
+    """The same with what kernels of gradients read on a GPU."""
+    keeps = gradient.kept_of(dict(q2=q2, **options))
+    return list(gradient.compute_rows(q1, k1, q2, k2, v, lam, window=window and tuple(window), keeps=keeps, **options))
 
 
 def _fake(q1, k1, q2, k2, v, lam, **options):
@@ -64,6 +72,14 @@ def _fake(q1, k1, q2, k2, v, lam, **options):
 def _fake_saving(*operands, **options):
     result = _fake(*operands, **options)
     return result, torch.empty_like(result, dtype=torch.float32)
+
+
+def _fake_rows(q1, k1, q2, k2, v, lam, **options):
+    result = _fake(q1, k1, q2, k2, v, lam, **options)
+    of_second = [] if q2 is None else [q2.new_empty(q2.shape[:3], dtype=torch.float32), torch.empty_like(result)]
+    has_end = options.get("norm") is not None or options.get("gate") is not None
+    logs, rows = [q1.new_empty(q1.shape[:3], dtype=torch.float32), *of_second[:1]], [*of_second[1:], *([torch.empty_like(result)] if has_end else [])]
+    return [result, *logs, *rows]
 
 
 def _fake_backward(d_out, q1, k1, q2, k2, v, lam, *, output_mask, **options):
@@ -110,9 +126,11 @@ def _autograd(keys, *operands, **options):
     keys &= torch._C._after_autograd_keyset
     if not _requires_gradient(given):
         return _forward.redispatch(keys, *operands, **options)
+    if gradient.runs_on_gpu(given):
+        return gradient.differentiable(functools.partial(_rows.redispatch, keys), _backward, given, gradient.kept_of(given))[0]
     if gradient.saves_x(given):
-        return gradient.differentiable(functools.partial(_saving.redispatch, keys), _backward, given)[0]
-    return gradient.differentiable(lambda **call: (_forward.redispatch(keys, **call), None), _backward, given)[0]
+        return gradient.differentiable(functools.partial(_saving.redispatch, keys), _backward, given, ("x",))[0]
+    return gradient.differentiable(lambda **call: (_forward.redispatch(keys, **call),), _backward, given, ())[0]
 
 
 def _autograd_saving(keys, *operands, **options):
@@ -121,7 +139,17 @@ def _autograd_saving(keys, *operands, **options):
     gradient.refuse_transforms(given)
     below = functools.partial(_saving.redispatch, keys & torch._C._after_autograd_keyset)
     if _requires_gradient(given):
-        return gradient.differentiable(below, _backward, given)
+        return gradient.differentiable(below, _backward, given, ("x",))
+    return below(*operands, **options)
+
+
+def _autograd_rows(keys, *operands, **options):
+    """Before the kernel of `attention_and_rows`, of which the first result alone has a gradient."""
+    given = dict(zip(gradient.ARGUMENTS, operands), **options)
+    gradient.refuse_transforms(given)
+    below = functools.partial(_rows.redispatch, keys & torch._C._after_autograd_keyset)
+    if _requires_gradient(given):
+        return list(gradient.differentiable(below, _backward, given, gradient.kept_of(given)))
     return below(*operands, **options)
 
 
@@ -146,6 +174,7 @@ def _register() -> torch.library.Library:
     library = torch.library.Library("diffattn", "FRAGMENT")
     for schema, run, autograd, fake in ((SCHEMA, _run, _autograd, _fake),
                                         (SAVING_SCHEMA, functools.partial(_run, saves=True), _autograd_saving, _fake_saving),
+                                        (ROWS_SCHEMA, _run_rows, _autograd_rows, _fake_rows),
                                         (BACKWARD_SCHEMA, gradient.compute_gradients, _autograd_backward, _fake_backward)):
         name = schema.partition("(")[0]
         # Any strides are taken, so compilers need not copy for them.
@@ -172,4 +201,5 @@ def add_operator(schema: str, fake, run=None) -> None:
 
 #: It takes the operators with it when it goes.
 _library = _register()
-_forward, _saving, _backward = (getattr(torch.ops.diffattn, name).default for name in ("attention", "attention_and_x", "attention_backward"))
+_forward, _saving, _rows, _backward = (getattr(torch.ops.diffattn, name).default
+                                       for name in ("attention", "attention_and_x", "attention_and_rows", "attention_backward"))
