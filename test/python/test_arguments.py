@@ -110,6 +110,7 @@ ATTENTION = {
     "out": ["a", 1.0, [[[[0.0] * 4] * 3] * 2], [[[[np.float32(0)] * 4] * 3] * 2], heads().tolist(), heads(dtype=np.float64), heads()[0],
             np.broadcast_to(np.float32(0), (1, 2, 3, 4)), object()],
     "stream": [0, 1, "x", 1.5, True, object()],
+    "o2": ["a", 1.0, heads().tolist(), heads(dtype=np.float64), heads()[0], heads(dtype=np.float16), np.broadcast_to(np.float32(0), (1, 2, 3, 4)), object()],
     "x": ["a", 1.0, heads().tolist(), heads(dtype=np.float64), heads()[0], heads(dtype=np.float16), np.broadcast_to(np.float32(0), (1, 2, 3, 4)), object()],
     **{name: [1.0, "a", np.ones(3, np.float32), np.ones(2), np.ones((1, 2), np.float32), np.ones(2, np.float16), object()] for name in ("sink", "sink2")},
     "return_lse": [None, *NO_FLAGS],

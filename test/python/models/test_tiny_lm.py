@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 import diffattn
-from diffattn import cli, runtime
+from diffattn import runtime
 from diffattn.errors import RunError
 
 DIRECTORY = ROOT / "examples" / "tiny-lm"
@@ -206,16 +206,6 @@ def test_ids_on_the_command_line(tmp_path, model):
                            (("--ids", "0", "--seed", "1", "--seed", "2"), "--seed: expected one for all prompts or 1, one for each, but got 2")):
         done = diffattn_command("generate", str(tmp_path), *words)
         assert done.returncode != 0 and message in done.stderr and "compiling" not in done.stderr
-
-
-def test_long_weights_tell_how_far_they_are(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "LONG", 1)
-    assert cli.main(["generate", str(DIRECTORY), "--prompt", "In", "--max-new-tokens", "1"]) == 0
-    lines = re.findall(r"^diffattn: weights: (\d+) of (\d+) MiB", capsys.readouterr().err, re.M)
-    assert 5 <= len(lines) <= 11 and lines == sorted(lines, key=lambda line: int(line[0])) and len({total for _, total in lines}) == 1
-    monkeypatch.setattr(cli, "LONG", 1 << 30)
-    assert cli.main(["generate", str(DIRECTORY), "--prompt", "In", "--max-new-tokens", "1"]) == 0
-    assert "weights:" not in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_cleanly():
