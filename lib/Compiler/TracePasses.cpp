@@ -19,7 +19,7 @@ namespace {
 class PassSpans final : public PassInstrumentation {
 public:
   void runBeforePass(Pass *pass, Operation *op) override {
-    // What runs passes on each function is a pass without an argument.
+    // A pass without an argument only runs others on each function.
     StringRef name = pass->getArgument();
     auto symbol =
         op->getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName());

@@ -156,7 +156,7 @@ std::string mlir::diffattn::getGpuGradientReason(AttentionBackwardOp op) {
     return "expected no d_bias, but got one";
   if (op.isPacked())
     return "expected no cu_seqlens_q, but got one";
-  // What a forward kernel has saved; nothing is made again.
+  // Operands that a forward kernel has saved; none is made again.
   std::pair<StringRef, Value> saved[] = {{"lse1", op.getLse1()},
                                          {"x", op.getX()},
                                          {"lse2", op.getLse2()},

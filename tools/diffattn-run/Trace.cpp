@@ -59,7 +59,7 @@ mlir::diffattn::runTraced(llvm::StringRef path,
   llvm::Error error = writeFile(path, {text});
   if (!error)
     return result;
-  // What went wrong first is told.
+  // The first of two errors is the one to report.
   if (!result) {
     llvm::consumeError(std::move(error));
     return result;

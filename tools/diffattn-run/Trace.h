@@ -12,9 +12,9 @@
 
 namespace mlir::diffattn {
 
-/// What `run` returns, with a trace of it in the file `path`, also if it fails;
-/// an empty path: no trace. A file that cannot be written is an error of class
-/// output, before anything is run where that can be seen.
+/// Calls `run` and returns its result; a trace of it goes to the file `path`,
+/// also if it fails; an empty path: no trace. A file that cannot be written is
+/// an error of class output, before anything is run where that can be seen.
 llvm::Expected<bool> runTraced(llvm::StringRef path,
                                llvm::function_ref<llvm::Expected<bool>()> run);
 

@@ -59,7 +59,7 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   CompileOptions compile = options.caller.compile;
   compile.inputName = name.str();
   compile.ptxas.folders = getPtxasFolders();
-  // What is emitted is as it would be without.
+  // Emitted code is the same with and without --trace.
   compile.trace = !options.trace.empty() && options.emit.empty();
   return compile;
 }

@@ -34,7 +34,7 @@ struct RowsCase {
   Element type = Element::BF16, gradient = Element::BF16, saved = Element::F32,
           second = Element::BF16;
   int64_t width = 64, batches = 2, heads = 4, noise = 2, queries = 37, maps = 2;
-  /// Of the heads of lambda, noise heads; else signal heads.
+  /// Whether lambda has noise heads; else it has signal heads.
   Lambdas lambdas = Lambdas::One;
   bool lambdaOfNoise = false, sigmoid = false;
   bool norm = true, weight = true, gate = true, epsOutside = false;
@@ -279,7 +279,7 @@ void RowsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid, uint64_t seed) {
     } else if (row.type == GpuParamType::I64) {
       const auto cut = name.rfind('_');
       const Array &array = arrays.at(name.substr(0, cut));
-      // Of lambda only the axes that it has.
+      // Lambda has strides of its own axes alone.
       const StringRef letters = array.sizes.size() == 4              ? "bhtw"
                                 : array.sizes.size() == 1            ? "w"
                                 : StringRef(name).contains("lambda") ? "bth"
@@ -393,7 +393,7 @@ void RowsRun::check() const {
         }
         if (!c.norm)
           along = alongMagnitude = 0.0;
-        // Of the rounded dX, which alone the two sums are of.
+        // Both sums are made of the rounded dX alone.
         double d1 = 0.0, d2 = 0.0, magnitude1 = 0.0, magnitude2 = 0.0;
         for (int64_t i = 0; i < c.width; ++i) {
           const double exact =

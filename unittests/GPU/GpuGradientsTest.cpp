@@ -39,7 +39,7 @@ struct GradientsCase {
   /// [B,Tq,Hs], else one number.
   bool lambdaOfQueries = false, sigmoid = false;
   bool bias = false, segments = false;
-  /// Of each batch; -1: not given.
+  /// A number for each batch; -1: not given.
   std::vector<int64_t> kvLen, qOffset;
   /// Elements between neighbours.
   int64_t step = 1;
@@ -81,7 +81,7 @@ struct DeviceArray {
   }
 };
 
-/// What both kernels gave.
+/// The results of both kernels.
 struct Gradients {
   std::map<std::string, std::vector<double>> values;
   uint64_t mmaFlops = 0;
@@ -594,7 +594,7 @@ TEST(GpuGradientsCount, MakesNoProductTwice) {
   }
 }
 
-/// What is wrong with the sums of rows shows in the gradients.
+/// Exchanging D1 and D2 shows in the gradients.
 TEST(GpuGradientsFault, SumsOfRowsExchanged) {
   GradientsCase c;
   GradientsRun run(c);

@@ -123,7 +123,7 @@ struct KernelParamsTest : testing::Test {
     return spec;
   }
 
-  /// What is read by rows of gradients, and which are wanted.
+  /// Adds operands that rows of gradients read, and gradients that are wanted.
   void addGradients(GpuKernelSpec &spec, unsigned features) {
     spec.sinkTypes = {};
     spec.savedType = spec.elementType;

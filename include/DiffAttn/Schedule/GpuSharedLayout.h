@@ -25,8 +25,8 @@ struct GpuTiles {
   int64_t maps = 2;
 
   static GpuTiles of(ScheduleAttrInterface schedule, int64_t maps = 2);
-  /// Of one of the two kernels of gradients: with `ofKeys` a block has rows of
-  /// keys, and `keys` of its tiles are queries.
+  /// Tiles of one of the two kernels of gradients: with `ofKeys` a block has
+  /// rows of keys, and `keys` of its tiles are queries.
   static GpuTiles ofGradients(GpuBackwardAttr schedule, bool ofKeys,
                               int64_t maps = 2);
   /// Query rows of a block.
@@ -52,15 +52,15 @@ struct GpuSharedLayout {
   /// By warpgroups: tiles in panels, and no pitch of whole rows.
   GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim, int64_t valueDim,
                   bool sharedKeys, int64_t maps = 2);
-  /// Of a kernel of gradients. What stays is of the block's rows, as `queries`:
-  /// Q1, Q2 and dX, or with `ofKeys` K1, K2 and V; a stage of the pipeline has
-  /// the other three of a tile.
+  /// The layout of a kernel of gradients. Region `queries` has what stays, the
+  /// block's rows of Q1, Q2 and dX, or with `ofKeys` of K1, K2 and V; a stage
+  /// of the pipeline has a tile of the other three.
   static GpuSharedLayout ofGradients(const GpuTiles &tiles, int64_t headDim,
                                      int64_t valueDim, bool sharedKeys,
                                      bool ofKeys);
   /// Of the kernel that merges ranges of keys.
   static GpuSharedLayout ofMerge(int64_t valueDim, int64_t maps);
-  /// Of kernels that add parts up: a number of each thread.
+  /// The layout of kernels that add parts up: a number of each thread.
   static GpuSharedLayout ofSums();
 
   /// When a region is in use: while queries come in and go to registers, in the
@@ -80,9 +80,9 @@ struct GpuSharedLayout {
   int64_t keyPitch = 0;
   /// A stage of the pipeline: K1, K2 unless it is K1, V.
   int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
-  /// Of gradients: where dX or V of the block's rows lies, from the first of
-  /// `queries` on; where numbers of the queries of a tile lie in a stage, an
-  /// f32 of each: lse1 and D1, and of two maps lse2, D2 and lambda.
+  /// Offsets of kernels of gradients: of dX or V of the block's rows in
+  /// `queries`; in a stage, of numbers of the tile's queries, an f32 of each:
+  /// lse1 and D1, and with two maps lse2, D2 and lambda.
   int64_t rowValueOffset = 0, statisticsOffset = 0;
   /// What a warp of a pair shows the other: for each tile of rows, fragments of
   /// P of 16 keys each, then two factors a lane.

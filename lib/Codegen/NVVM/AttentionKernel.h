@@ -104,8 +104,8 @@ struct AttentionKernel {
   /// The inverse of the root of the mean of squares of a row, with its epsilon,
   /// from the sum of these: infinite where there is nothing to divide by.
   Value getInverseRms(Value squares);
-  /// What the norm multiplies a row by, from the sum of its squares; 1 without
-  /// a norm.
+  /// The factor of the norm for a row with this sum of squares; 1 without a
+  /// norm.
   Value getRowFactor(Value squares);
   /// Makes `number` the thread's, and what follows from it.
   void setThread(Value number);
@@ -310,7 +310,7 @@ void emitDecodeKernel(AttentionKernel &kernel);
 void emitMergeKernel(AttentionKernel &kernel);
 void emitGradientKeysKernel(AttentionKernel &kernel);
 void emitGradientQueriesKernel(AttentionKernel &kernel);
-/// Of GradientRows, WeightSums or LambdaSums.
+/// A kernel of kind GradientRows, WeightSums or LambdaSums.
 void emitGradientRowsKernel(AttentionKernel &kernel);
 
 } // namespace mlir::diffattn::gpucode

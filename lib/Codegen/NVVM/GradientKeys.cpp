@@ -272,7 +272,7 @@ void GradientKeys::emit() {
     kernel.loader->commit();
     tile = following(tile);
   }
-  // What is computed, then what is brought.
+  // The tile and head that are computed, then those that are brought.
   Values initial{b.i32(0), firstTile, firstHead, tile.number, tile.head};
   for (int64_t i = 0; i < keyTensors; ++i)
     llvm::append_range(initial, toValues(heads.getZeros()));

@@ -16,9 +16,9 @@ namespace mlir::diffattn {
 /// o2, gate and d_gate aligned to 16 bytes, with neighbours side by side.
 GpuKernelSpec getGradientRowsSpec(AttentionBackwardOp op, bool elementwise);
 
-/// What kernels behind that of rows read, contiguous memrefs of the device: dX,
-/// [B,Hs,Tq,dv] of the operands' type, D1 and, of two maps, D2, [B,Hs,Tq] of
-/// f32.
+/// Results of the kernel of rows that later kernels read, contiguous memrefs of
+/// the device: dX, [B,Hs,Tq,dv] of the operands' type, D1 and, with two maps,
+/// D2, [B,Hs,Tq] of f32.
 struct GradientRows {
   Value dX, d1, d2;
 };

@@ -29,10 +29,10 @@ private:
   /// All of signal head `head`, from `carried` sums of Q2 to the next ones.
   Values emitHead(Value head, ValueRange carried);
   void bringRows(Value head);
-  /// What rows g and g + 8 of the warp have of `head`.
+  /// Loads `shifts`, `rowSums` and lambda of rows g and g + 8 of the warp.
   void loadStatistics(Value head);
   Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
-  /// What is stored after the last tile.
+  /// Stores the sums of all tiles as `gradient` of `head`.
   void store(GpuGradient gradient, ArrayRef<Fragment> sums, Value head);
   Value rowBase(int64_t offset, int64_t pitch) {
     return b.bytes(b.bytes(kernel.shared, layout.queries.offset + offset),
@@ -49,7 +49,7 @@ private:
   QueryBlock place;
   Value signalHeads, warpRow, firstTile, endTile;
   std::optional<KVPipeline> pipeline;
-  /// Of each row: shifts of map 1 and 2, sums D1 and D2, and minus lambda.
+  /// Numbers of each row: shifts of map 1 and 2, sums D1 and D2, minus lambda.
   std::array<std::array<Value, 2>, 2> shifts, rowSums;
   std::array<Value, 2> minusLambda;
 };

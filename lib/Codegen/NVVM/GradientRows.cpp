@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What the gradients of one row of the output are before any key is looked at:
-// dX, behind gate and norm, the gate's own, and the products of dX with X and
-// O2, which is what D1 and D2 come to. A warp takes kGpuRowsOfPart rows, one
+// The part of the gradients that needs a row of the output and no key: dX,
+// behind gate and norm, the gate's own gradient, and the products of dX with X
+// and O2, which D1 and D2 are made of. A warp takes kGpuRowsOfPart rows, one
 // after the other, whose columns its lanes share out. What many rows have in
 // common, a weight of the norm or a lambda, it adds up in their order and
 // leaves as a part, and a second launch adds the parts in theirs: nothing is
@@ -95,7 +95,7 @@ private:
   const GpuKernelSpec &spec;
   const int64_t width, atOnce, steps;
   Value batch, head;
-  /// Of all heads, i64.
+  /// The head's number among those of all batches, i64.
   Value headNumber;
 };
 

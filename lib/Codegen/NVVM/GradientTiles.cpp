@@ -42,6 +42,13 @@ RowFragments RowProducts::getZeros() const {
   return RowFragments(2 * steps, Fragment{zero, zero, zero, zero});
 }
 
+void RowProducts::multiplyPair(const Fragment &a, const Fragment &other,
+                               Fragment *sums) {
+  for (int64_t n = 0; n < 2; ++n)
+    sums[n] = multiplyFragments(b, kernel.element, a, other[2 * n],
+                                other[2 * n + 1], sums[n]);
+}
+
 RowFragments RowProducts::multiply(Value rows, Value others, int64_t count) {
   Value zero = b.f32(0.0);
   RowFragments result(count / 8, Fragment{zero, zero, zero, zero});
@@ -50,11 +57,7 @@ RowFragments RowProducts::multiply(Value rows, Value others, int64_t count) {
     for (int64_t block = 0; block < count / 16; ++block) {
       Fragment other =
           columnReader.read(others, block, 2 * step, /*transpose=*/false);
-      for (int64_t n = 0; n < 2; ++n) {
-        Fragment &sum = result[2 * block + n];
-        sum = multiplyFragments(b, kernel.element, a, other[2 * n],
-                                other[2 * n + 1], sum);
-      }
+      multiplyPair(a, other, &result[2 * block]);
     }
   }
   return result;
@@ -66,11 +69,7 @@ void RowProducts::accumulate(ArrayRef<Fragment> a, Value others,
     for (int64_t step = 0; step < steps; ++step) {
       Fragment other =
           valueReader.read(others, block, 2 * step, /*transpose=*/true);
-      for (int64_t n = 0; n < 2; ++n) {
-        Fragment &sum = sums[2 * step + n];
-        sum = multiplyFragments(b, kernel.element, ofBlock, other[2 * n],
-                                other[2 * n + 1], sum);
-      }
+      multiplyPair(ofBlock, other, &sums[2 * step]);
     }
 }
 

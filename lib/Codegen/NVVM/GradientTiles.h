@@ -34,6 +34,9 @@ public:
   RowFragments getZeros() const;
 
 private:
+  /// Adds the products of `a` with both halves of `other` to two fragments.
+  void multiplyPair(const Fragment &a, const Fragment &other, Fragment *sums);
+
   AttentionKernel &kernel;
   GpuBuilder &b;
   int64_t steps;
@@ -47,8 +50,8 @@ RowFragments toFragments(ValueRange values);
 /// Element `i` of fragment `n`.
 using ElementOf = function_ref<Value(int64_t n, int64_t i)>;
 
-/// What both kernels do with scores. `columnsAreQueries`: rows are keys, as in
-/// the kernel of keys.
+/// Weights and gradients of a tile's scores, for both kernels.
+/// `columnsAreQueries`: rows are keys, as in the kernel of keys.
 class GradientTiles {
 public:
   GradientTiles(AttentionKernel &kernel, bool columnsAreQueries);
@@ -63,8 +66,8 @@ public:
   /// gradient that is left below it, else it stays empty.
   void weigh(MutableArrayRef<Fragment> scores, const Place &place,
              ElementOf sums, RowFragments &slopes);
-  /// What `weigh` takes of a logarithm of a sum; 0 for that of a row without
-  /// keys, whose scores are all hidden.
+  /// The number that `weigh` wants in place of a row's logarithm of a sum; 0
+  /// for a row without keys, whose scores are all hidden.
   Value getShift(Value logarithm);
   /// weight * (dP - row sum), times the slope.
   RowFragments differentiate(ArrayRef<Fragment> weights, ArrayRef<Fragment> dP,
@@ -81,7 +84,7 @@ public:
   Value getRowGradients(Value batch, Value head, Value heads);
   /// Element (batch, head, 0) of `param`, contiguous f32 [B,Hs,Tq].
   Value getRowSums(GpuParam param, Value batch, Value head, Value heads);
-  /// The same of the logarithms of `map`, wherever they lie.
+  /// The address of the logarithms of the sums of `map`, with any strides.
   Value getLogSums(int64_t map, Value batch, Value head);
   Value getLogSumStride(int64_t map) {
     return kernel.param(map ? GpuParam::Lse2T : GpuParam::Lse1T);

@@ -21,8 +21,8 @@ GpuKernelSpec getGpuKernelSpec(OnlineAttentionOp op, bool elementwise);
 /// The kernel of `op` and of the merges that feed it.
 GpuKernelSpec getGpuKernelSpec(FinalizeOp op);
 
-/// What kernels of the maps of `op` have in common: its scores, types and
-/// widths.
+/// The part of a kernel's description that all kernels of the maps of `op`
+/// share: scores, types and widths.
 GpuKernelSpec getMapsSpec(DifferentialMapsOpInterface op,
                           ScheduleAttrInterface schedule, bool elementwise);
 

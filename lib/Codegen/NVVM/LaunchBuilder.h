@@ -62,7 +62,7 @@ public:
   /// Whether rows of all operands that there are, the gate's too, are aligned
   /// to 16 bytes, and their columns lie side by side.
   Value canCopyChunks();
-  /// The same of those of `views` that there are.
+  /// Whether all of `views` can be copied in chunks; null ones are left out.
   Value canCopyChunks(ArrayRef<const OperandView *> views);
   /// Whether, beside that, tensor maps can describe Q, K and V, and with
   /// `storesResult` the result.

@@ -174,8 +174,8 @@ QuadColumns MapCombiner::getColumns() {
 
 void MapCombiner::storeSecond(const SmallVector<Accumulator> &sums,
                               ArrayRef<Factors> ofOne) {
-  // What the quads of a warp store at once: more would be ahead of its stores
-  // in registers, beside the sums.
+  // Fragments that are made before their stores: more of them would take
+  // registers beside the sums.
   constexpr size_t atOnce = 4;
   const bool isBoth = placement == GpuPlacement::Both;
   Value second;

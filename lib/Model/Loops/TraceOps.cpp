@@ -60,7 +60,7 @@ public:
         sum = add(sum, bytes(buffer));
     return sum;
   }
-  /// Of i1, which takes a byte in memory, too.
+  /// Bytes of an element in memory; an i1 takes one.
   static int64_t elementBytes(Value buffer) {
     Type type = getElementTypeOrSelf(buffer);
     return type.isIndex() ? 8
@@ -83,15 +83,15 @@ public:
   }
 };
 
-/// What an op has to do. Null: it is not counted.
+/// Operations and bytes of an op. Null: it is not counted.
 struct Work {
   Value flops, bytes;
 };
 } // namespace
 
-/// Of the pairs of query and key that masks of lengths and order leave.
-/// Boolean arrays, segments and offsets of one's own are not looked at: the
-/// last query is taken to stand at the last key.
+/// Counts the pairs of query and key that masks of lengths and order leave.
+/// Boolean arrays, segments and given offsets are not looked at: the last query
+/// is taken to stand at the last key.
 static Work countAttention(CountBuilder &b, AttentionOp op) {
   auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
   // Their keys are counted by no operand's shape.

@@ -127,7 +127,7 @@ struct Loop {
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
   char message[kMessageBytes];
-  /// What spans of its threads are of, if it is traced: a copy, because its
+  /// Name of the spans of its threads, if it is traced: a copy, because the
   /// caller's may go before they end.
   char traced[256];
 };

@@ -214,14 +214,7 @@ void diffattn_rt_trace_begin(const char *what, int64_t flops, int64_t bytes) {
 }
 
 void diffattn_rt_trace_end(void) {
-  ThreadSpans *thread =
-      isTracing.load(std::memory_order_relaxed) ? findSpans() : nullptr;
-  if (!thread)
-    return;
-  const int64_t now = nanoseconds();
-  std::lock_guard<std::mutex> lock(thread->mutex);
-  if (!thread->open.empty())
-    closeLast(*thread, now);
+  diffattn_rt_trace_end_to(diffattn_rt_trace_depth() - 1);
 }
 
 int32_t diffattn_rt_trace_depth(void) {
@@ -234,7 +227,7 @@ int32_t diffattn_rt_trace_depth(void) {
 void diffattn_rt_trace_end_to(int32_t depth) {
   ThreadSpans *thread =
       isTracing.load(std::memory_order_relaxed) ? findSpans() : nullptr;
-  if (!thread)
+  if (!thread || depth < 0)
     return;
   const int64_t now = nanoseconds();
   std::lock_guard<std::mutex> lock(thread->mutex);

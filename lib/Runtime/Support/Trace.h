@@ -14,7 +14,7 @@ namespace diffattn_rt {
 /// Whether spans are recorded.
 extern std::atomic<bool> isTracing;
 
-/// What the calling thread's innermost span is of; null: there is none, or
+/// The text of the calling thread's innermost span; null: there is none, or
 /// spans are not recorded. Valid while the recording goes on.
 const char *openSpan();
 

@@ -105,7 +105,7 @@ private:
 
   std::vector<ByteState> states;
   std::vector<Entry> entries;
-  /// What the last write was.
+  /// The kind of the last write.
   enum WriteKind : uint8_t { Plain, Atomic, Adds };
   std::vector<uint8_t> atomics;
 };

@@ -30,9 +30,10 @@ enum GpuFlag : unsigned {
 constexpr int64_t kGpuMaxLength = int64_t(1) << 28;
 constexpr int64_t kGpuUnlimited = 2 * kGpuMaxLength;
 
-/// Of gradients: rows of the output, and sums over rows of what many of them
-/// have in common; those of a block of keys and values, and of a block of
-/// queries.
+/// Kinds of kernels. GradientRows makes dX, D1 and D2 of rows of the output;
+/// WeightSums and LambdaSums add up the parts that it leaves of the gradients
+/// of the norm's weight and of lambda; GradientKeys makes the gradients of a
+/// block of keys and values, GradientQueries those of a block of queries.
 enum class GpuKernelKind {
   Forward,
   Decode,
@@ -83,13 +84,14 @@ struct GpuKernelSpec {
   /// The element type of X, which is stored as it is before norm and gate; null
   /// where it is not asked for.
   Type savedType;
-  /// The same of O2, map 2 times the values, before lambda.
+  /// The element type of O2, map 2 times the values, before lambda; null where
+  /// it is not asked for.
   Type secondType;
   /// Null if there is none.
   Type normWeightType, gateType;
-  /// Of gradients: of the output, which is given, and of gate and norm weight;
-  /// null where these are not wanted. `resultType` is that of the sums of
-  /// WeightSums.
+  /// Element types of the output's gradient, which is given, and of the
+  /// gradients of gate and norm weight; null where these are not wanted.
+  /// `resultType` is that of the sums of WeightSums.
   Type gradientType, gateGradientType, weightGradientType;
   /// The gradient of lambda: of all queries, or of each; of a kernel of rows
   /// the former makes parts, and the latter nothing.
