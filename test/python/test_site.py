@@ -8,14 +8,14 @@ import pytest
 from paths import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
-import reference  # noqa: E402
+import reference_pages as reference  # noqa: E402
 
 DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize("name", sorted(reference.PAGES))
 def test_reference_is_current(name):
-    assert (reference.FOLDER / name).read_text() == reference.page(name), "stale: run scripts/reference.py"
+    assert (reference.FOLDER / name).read_text() == reference.page(name), "stale: run scripts/reference_pages.py"
 
 
 def test_reference_has_no_other_pages():

@@ -1,6 +1,6 @@
 """Writes docs/reference: ops, attributes and passes by mlir-tblgen from their definitions, options of the commands from their --help.
 
-scripts/reference.py [--check]
+scripts/reference_pages.py [--check]
 
 --check writes nothing, names the pages that are stale, and fails where one is. DIFFATTN_BUILD_DIR is the build whose diffattn-run is
 asked, by default build; MLIR_DIR the folder lib/cmake/mlir of another MLIR than Debian's.
@@ -137,7 +137,7 @@ PAGES = {"ops.md": ops, "attributes.md": attributes, "passes.md": passes, "diffa
 
 def page(name):
     """The text of a page of docs/reference."""
-    return "<!-- Written by scripts/reference.py -->\n" + wrapped(PAGES[name]()).strip() + "\n"
+    return "<!-- Written by scripts/reference_pages.py -->\n" + wrapped(PAGES[name]()).strip() + "\n"
 
 
 def main(arguments):
@@ -146,7 +146,7 @@ def main(arguments):
     texts = {FOLDER / name: page(name) for name in PAGES}
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
     if arguments and stale:
-        sys.exit(f"expected docs/reference as scripts/reference.py writes it, but stale is {', '.join(path.name for path in stale)}")
+        sys.exit(f"expected docs/reference as scripts/reference_pages.py writes it, but stale is {', '.join(path.name for path in stale)}")
     for path in stale:
         path.write_text(texts[path])
     return 0
