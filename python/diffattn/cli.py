@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import contextlib
 import difflib
@@ -12,6 +13,7 @@ import os
 import re
 import shlex
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -633,10 +635,31 @@ def _run(argv: list[str] | None) -> int:
         raise RunError("expected memory for this model and these arguments, but there is too little") from None
 
 
+@contextlib.contextmanager
+def interrupts_kept():
+    """Ctrl-C that comes while a finalizer runs, of an array's memory for one, is raised after it. Python prints what a finalizer raises and goes
+    on, so that a command that makes many arrays would now and then not end."""
+    before = sys.unraisablehook
+
+    def hook(unraisable) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            # From another thread and a little later: at once it would be raised in this function, and be lost as well.
+            threading.Timer(0.01, _thread.interrupt_main).start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
 def main(argv: list[str] | None = None) -> int:
     prepare_streams()
     try:
-        return _run(argv)
+        with interrupts_kept():
+            return _run(argv)
     except KeyboardInterrupt:
         tell()
         return INTERRUPTED

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from conftest import ROOT
 
 import diffattn
-from diffattn import runtime
+from diffattn import cli, runtime
 from diffattn.errors import RunError
 
 DIRECTORY = ROOT / "examples" / "tiny-lm"
@@ -206,6 +207,21 @@ def test_ids_on_the_command_line(tmp_path, model):
                            (("--ids", "0", "--seed", "1", "--seed", "2"), "--seed: expected one for all prompts or 1, one for each, but got 2")):
         done = diffattn_command("generate", str(tmp_path), *words)
         assert done.returncode != 0 and message in done.stderr and "compiling" not in done.stderr
+
+
+def test_an_interrupt_of_a_finalizer_is_not_lost(capfd):
+    class Finalized:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored in the background of a shell
+    try:
+        with pytest.raises(KeyboardInterrupt), cli.interrupts_kept():
+            Finalized()
+            time.sleep(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_an_interrupt_ends_cleanly():
