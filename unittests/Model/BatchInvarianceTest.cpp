@@ -34,7 +34,7 @@ TEST(BatchInvariance, AChoiceWinsOverTheTable) {
             sumsInOrder(BatchInvariance::Always, type, isWeight, target));
         EXPECT_FALSE(
             sumsInOrder(BatchInvariance::Never, type, isWeight, target));
-        // What cannot be packed is read faster in another order.
+        // A matrix that cannot be packed is read faster in another order.
         EXPECT_EQ(sumsInOrder(BatchInvariance::Auto, type, isWeight, target),
                   isWeight && isInvariantByDefault(type, target));
       }

@@ -34,7 +34,7 @@ std::optional<Life> getLife(memref::AllocOp buffer) {
   llvm::SmallDenseSet<Value> seen = {buffer.getResult()};
   while (!parts.empty()) {
     for (Operation *user : parts.pop_back_val().getUsers()) {
-      // What happens in regions of an op happens in that op.
+      // A use in a region of an op is a use by that op.
       Operation *op = block->findAncestorOpInBlock(*user);
       if (!op || op->hasTrait<OpTrait::IsTerminator>() ||
           isa<memref::DeallocOp, memref::ExtractAlignedPointerAsIndexOp>(user))
@@ -86,8 +86,7 @@ private:
     // Buffers that are kept, each with the end of what it is used for so far.
     SmallVector<Life> kept;
     for (const Life &life : lives) {
-      // Of those that are free the one that was used last, since the caches
-      // hold it.
+      // The free buffer that was used last is taken, since the caches hold it.
       Life *free = nullptr;
       for (Life &other : kept)
         if (haveOneForm(life.buffer, other.buffer) &&

@@ -40,7 +40,7 @@ private:
   void checkSteps(LoopLikeOpInterface loop);
   void dropIfTrue(cf::AssertOp op);
 
-  /// What a message begins with: the argument that `memref` is, or the op.
+  /// Beginning of a message: names the argument that `memref` is, or else `op`.
   std::string begin(Operation *op, Value memref);
   bool isKnown(const IndexUse &use);
 
@@ -186,7 +186,7 @@ void AccessChecker::checkSlice(memref::SubViewOp op) {
     if (!fits)
       Guards::assertHere(op, arith::CmpIPredicate::ule, reach, whole,
                          from + "a slice of 0 to {1} elements" + onAxis);
-    // What fits fits at the beginning.
+    // A slice that is not longer than the axis fits where it begins at 0.
     if (forward && start == IndexPoly(0))
       continue;
     Value room = arith::SubIOp::create(b, whole, reach);

@@ -49,7 +49,7 @@ private:
   void checkLoops(linalg::LinalgOp op);
   /// `to` has the sizes of `from`.
   void checkSameShape(Operation *op, Value from, Value to);
-  /// What is copied into a slice has the sizes of the slice.
+  /// `source`, which is copied into `slice`, has the slice's sizes.
   void checkCopied(OffsetSizeAndStrideOpInterface slice, Value source,
                    const llvm::SmallBitVector &dropped);
   void checkPadding(tensor::PadOp op);

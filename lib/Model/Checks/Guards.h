@@ -43,7 +43,8 @@ public:
   void require(Operation *op, ValueRange values, Condition condition,
                StringRef message);
 
-  /// The same of numbers that are known right before `op`.
+  /// Asserts that `predicate` holds of `a` and `b`, which are known right
+  /// before `op`.
   static void assertHere(Operation *op, arith::CmpIPredicate predicate, Value a,
                          Value b, const Twine &message);
   /// Right before `op`, or before the block that takes no other ops.

@@ -436,7 +436,7 @@ void IndexFacts::learn(scf::IfOp branch) {
                   : predicate == Predicate::sgt ? Predicate::slt
                                                 : Predicate::sle;
     }
-    // Of numbers that are not negative both orders are one.
+    // Numbers that are not negative are in one order, signed or unsigned.
     const bool isUnsigned =
         predicate == Predicate::ult || predicate == Predicate::ule;
     if (isUnsigned && !isNotNegative(b, branch))

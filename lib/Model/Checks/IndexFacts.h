@@ -48,14 +48,14 @@ public:
   tensorexpr::IndexSpace space;
 
 private:
-  /// What an assertion says of one integer.
+  /// A bound of one integer that an assertion states.
   struct Fact {
     Operation *assertion;
     bool isNotNegative;
     std::optional<tensorexpr::IndexPoly> limit; // the integer is below
   };
 
-  /// What is at least 0 wherever a region runs.
+  /// A number that is at least 0 wherever `region` runs.
   struct BranchFact {
     Region *region;
     tensorexpr::IndexPoly number;

@@ -50,7 +50,7 @@ public:
   /// `extents[i]` is one of `axis`, if all loops run at all.
   void requireInside(Operation *op, AffineExpr expr, ArrayRef<Size> extents,
                      OperandAxis axis);
-  /// What an assertion of the graph itself states.
+  /// Takes `condition`, which an assertion of the graph states, for true.
   void learn(Value condition);
 
 private:

@@ -202,7 +202,7 @@ struct ConvertGpuLaunchToRuntimePass final
     return success();
   }
 
-  /// Of a buffer without strides, as an i64.
+  /// Bytes of a buffer without strides, as an i64.
   static Value bytesOf(OpBuilder &b, Location loc, Value buffer) {
     auto type = cast<MemRefType>(buffer.getType());
     unsigned bits = type.getElementTypeBitWidth();

@@ -26,8 +26,8 @@ SmallVector<Value> emitBody(OpBuilder &b, linalg::LinalgOp op,
 /// what was summed before, and a flag gives up its order.
 bool isRelaxedSum(linalg::LinalgOp op, int64_t i);
 
-/// What a part of such a sum begins with. Unlike 0 it leaves a sum of negative
-/// zeros as it is.
+/// -0.0, the neutral element that a part of such a sum begins with. Unlike 0 it
+/// leaves a sum of negative zeros as it is.
 Value emitNeutral(OpBuilder &b, Location loc, Type type);
 
 /// `op` as loops over the rows of a matrix, or over several axes that are

@@ -44,7 +44,8 @@ std::optional<SmallVector<unsigned>> getLoopOrder(linalg::LinalgOp op) {
   order.append(reductions);
   if (!moves)
     return order;
-  // What the innermost loops read stays together.
+  // The innermost loops, which read contiguous elements, stay innermost for at
+  // least so many iterations.
   constexpr int64_t leastRun = 16;
   SmallVector<int64_t> sizes = op.getStaticLoopRanges();
   int64_t run = 1;

@@ -26,8 +26,8 @@ using namespace mlir::diffattn;
 static constexpr int64_t kMostWindow = 64;
 static constexpr int64_t kMostRows = 16;
 static constexpr int64_t kMostOps = 1024;
-/// Of a transposition: rows that are read or written at a time, few enough for
-/// the ways of a cache, and elements of each, which fill lines.
+/// Tile of a transposition: rows that are read or written at a time, few enough
+/// for the ways of a cache, and elements of each, which fill lines.
 static constexpr int64_t kTileRows = 8;
 static constexpr int64_t kTileColumns = 32;
 
@@ -124,8 +124,8 @@ static std::optional<ParallelLoops> planReduction(linalg::LinalgOp op) {
     if (rows > kMostRows)
       window = kMostWindow + 1;
   }
-  // What is larger than a window is added to rows in memory, if no loop of a
-  // sum could read rows itself.
+  // Reductions over more than a window are added up in rows in memory, unless
+  // one of their loops could itself read along rows.
   if (window > kMostWindow || window * ops > kMostOps) {
     for (OpOperand *input : op.getDpsInputOperands())
       if (std::optional<unsigned> loop = getInnerLoop(op, *input);

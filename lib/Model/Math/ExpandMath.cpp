@@ -239,7 +239,8 @@ bool approximate(StringRef name) {
       name);
 }
 
-/// Those that a library knows better, where there is one.
+/// Upstream's approximations that a C library, where there is one, is better
+/// than.
 bool approximateElsewhere(StringRef name) {
   return llvm::is_contained({math::AsinOp::getOperationName(),
                              math::AcosOp::getOperationName(),

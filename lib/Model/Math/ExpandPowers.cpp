@@ -168,7 +168,8 @@ struct ExpandCubeRoot final : OpRewritePattern<math::CbrtOp> {
       return arith::ConstantIntOp::create(b, value, 32);
     };
     Value x = op.getOperand(), size = math::AbsFOp::create(b, x);
-    // What a small number's root is off by would be subnormal, and rounded.
+    // A small number is scaled up: the residual of its root would be subnormal,
+    // and so rounded.
     Value isSmall = f.compare(Predicate::OLT, size, f.constant(0x1p-90f));
     Value normal =
         f.choose(isSmall, f.multiply(size, f.constant(0x1p48f)), size);
@@ -190,7 +191,7 @@ struct ExpandCubeRoot final : OpRewritePattern<math::CbrtOp> {
     }
     root = f.choose(isSmall, f.multiply(root, f.constant(0x1p-16f)), root);
     root = math::CopySignOp::create(b, root, x);
-    // Of zeros, infinities and NaN it is x.
+    // The root of zeros, infinities and NaN is x.
     Value isNumber =
         f.both(f.compare(Predicate::OGT, size, f.constant(0.0)),
                f.compare(Predicate::OLT, size, f.constant(kInfinity)));

@@ -40,9 +40,9 @@ struct ExpandRound final : OpRewritePattern<math::RoundOp> {
   }
 };
 
-/// What is left of `rest` when `by` is taken from it as often as it fits: by
-/// times falling powers of two. Every step is exact, also of subnormal numbers.
-/// None is done where `by` is NaN.
+/// Remainder of `rest` after `by` is subtracted as often as it fits: `by` times
+/// falling powers of two is subtracted. Every step is exact, also for subnormal
+/// numbers. There is no step where `by` is NaN.
 Value takeAway(const FloatBuilder &f, Value rest, Value by) {
   ImplicitLocOpBuilder &b = f.b;
   auto highest = scf::WhileOp::create(

@@ -71,8 +71,8 @@ struct AngleBuilder {
     return {narrow(r), arith::FPToSIOp::create(b, b.getI32Type(), safe)};
   }
 
-  /// The same for kLarge <= x, by integers (Payne and Hanek). x is a number of
-  /// 24 bits times 2^e. Of its product with 2/pi only what is below four whole
+  /// Reduces kLarge <= x by integers (Payne and Hanek). x is a number of 24
+  /// bits times 2^e. In its product with 2/pi only the part below four whole
   /// counts, for which the bits of 2/pi from the weight 2^(1 - e) on do: 96 of
   /// them leave an error of 2^-62, and no x of f32 is nearer to a multiple of
   /// pi/2 than 2^-31 or so.

@@ -12,7 +12,7 @@
 
 namespace mlir::diffattn {
 
-/// What expansions of functions of `type` are written with.
+/// Makes the ops from which expansions of functions on `type` are written.
 struct FloatBuilder {
   ImplicitLocOpBuilder &b;
   FloatType type;

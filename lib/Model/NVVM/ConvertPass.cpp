@@ -218,10 +218,12 @@ private:
     op.erase();
   }
 
-  /// What the host asserts stays a loop of its own. Then one kernel asserts
-  /// what data says of any turn, before one writes.
+  /// Makes kernels of `loop`. One kernel checks the assertions on data for all
+  /// iterations before another writes. Assertions that the host checks stay in
+  /// the loop, which then runs before the kernels.
   void emitLoop(scf::ForOp loop) {
-    // What no turn changes is an argument of kernels, which stand outside.
+    // Kernels stand outside of the loop, so that values which no iteration
+    // changes can be their arguments.
     moveLoopInvariantCode(cast<LoopLikeOpInterface>(loop.getOperation()));
     Block &body = *loop.getBody();
     SmallVector<linalg::GenericOp> ops(body.getOps<linalg::GenericOp>());
@@ -289,7 +291,7 @@ private:
     }
   }
 
-  /// What is left must not touch memory or need what is in it.
+  /// Fails if the remaining code of the host touches memory or needs elements.
   LogicalResult checkRest() {
     WalkResult found = function.walk([&](Operation *op) {
       if (auto load = dyn_cast<memref::LoadOp>(op))

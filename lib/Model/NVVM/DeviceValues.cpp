@@ -26,7 +26,7 @@ static bool isOfDevice(Value value, DenseMap<Value, bool> &known) {
     return slot->second;
   bool result = false;
   if (auto argument = dyn_cast<BlockArgument>(value)) {
-    // What a loop carries is known where its start and its next value are.
+    // A carried value is on the device if the initial or the next one is.
     auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
     if (loop && argument.getArgNumber() > 0) {
       unsigned number = argument.getArgNumber() - 1;

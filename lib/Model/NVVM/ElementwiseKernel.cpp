@@ -196,7 +196,7 @@ void ElementwiseEmitter::writeElements(KernelWriter &w, const VectorPlan &plan,
       values[n].assign(plan.width, w.scalar(phase.getOp()->getOperand(n)));
       continue;
     }
-    // What the body does not read needs no load, only a value.
+    // An operand that the body does not read needs no load, only a value.
     if (!phase.readsOperand(n)) {
       Type type = cast<MemRefType>(access.memref.getType()).getElementType();
       values[n].assign(plan.width, ub::PoisonOp::create(w.getBuilder(), type));

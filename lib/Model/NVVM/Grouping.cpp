@@ -76,7 +76,7 @@ bool linalggpu::isIndependent(scf::ForOp loop) {
         continue;
       if (!isOwnPart(write.memref, loop))
         return false;
-      // What is written no turn reads but at the same place.
+      // Only the same access may read memory that is written.
       for (const Phase &other : phases)
         for (const Access &access : other.getAccesses()) {
           const bool samePlace = &other == &phase &&
@@ -194,7 +194,7 @@ private:
                         [&](SizeKey key) { return sizes.contains({i, key}); }))
         return false;
     if (place == Place::Row) {
-      // Of each row one element.
+      // A phase of rows writes one element of each row.
       for (const Access &access : phase.getOperands())
         if (access.isWrite && (!access.map.isProjectedPermutation() ||
                                access.map.getNumResults() != group.rowLoops))
@@ -289,7 +289,8 @@ SmallVector<RowGroup> linalggpu::groupPhases(ArrayRef<Phase> phases) {
     }
   };
   for (size_t seed = 0; seed < phases.size(); ++seed) {
-    // What has no loops joins what has; alone it is a group of one.
+    // A phase without loops joins the next one that has some; alone it is a
+    // group of one.
     if (seed < next || !isRowReduction(phases[seed]) ||
         (!phases[seed].getGeneric() && seed + 1 < phases.size() &&
          isRowReduction(phases[seed + 1])))

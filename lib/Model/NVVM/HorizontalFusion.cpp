@@ -133,8 +133,8 @@ void LaunchSequence::fuse() {
   steps.clear();
 }
 
-/// What `op`, of a member of a kernel, reads of the grid: that is its own
-/// share.
+/// The block index or the number of blocks that `op`, of a member of a kernel,
+/// stands for; null for other ops. A member has a share of the grid.
 static Value ownShare(Operation *op, Value block, Value blocks) {
   return isa<NVVM::BlockIdXOp>(op)   ? block
          : isa<NVVM::GridDimXOp>(op) ? blocks

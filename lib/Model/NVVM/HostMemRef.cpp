@@ -34,7 +34,7 @@ OpFoldResult linalggpu::sizeOf(ImplicitLocOpBuilder &host, Value memref,
   if (auto cast = memref.getDefiningOp<memref::CastOp>();
       cast && isa<MemRefType>(cast.getSource().getType()))
     return sizeOf(host, cast.getSource(), axis);
-  // Of a part that a turn of a loop has, the size may be known outside of it.
+  // The sizes of a view that a loop makes may be known outside of the loop.
   if (auto collapse = memref.getDefiningOp<memref::CollapseShapeOp>()) {
     SmallVector<ReassociationIndices> groups =
         collapse.getReassociationIndices();

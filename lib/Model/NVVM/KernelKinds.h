@@ -17,7 +17,7 @@ namespace mlir::diffattn::linalggpu {
 /// Threads of a warp.
 constexpr int64_t kWarp = 32;
 
-/// What the forms share.
+/// State that the emitters of all kinds of kernels share.
 struct Emission {
   KernelModule &kernels;
   ImplicitLocOpBuilder &host;

@@ -193,7 +193,8 @@ View KernelWriter::derivedView(Value memref) {
     return result;
   }
   if (auto collapse = dyn_cast<memref::CollapseShapeOp>(op)) {
-    // What is joined runs by the steps of its last axis that has any.
+    // Joined axes have the stride of the last one among them whose size is not
+    // 1.
     MemRefType from = collapse.getSrcType();
     for (const ReassociationIndices &group :
          collapse.getReassociationIndices()) {
@@ -326,7 +327,7 @@ KernelWriter::loop(Value lower, Value upper, Value step, ValueRange initial,
                    function_ref<SmallVector<Value>(Value, ValueRange)> body) {
   auto loop = scf::ForOp::create(b, lower, upper, step, initial);
   OpBuilder::InsertionGuard guard(b);
-  // What is computed in the loop is not known after it.
+  // Values that the loop computes are not known after it.
   DenseMap<Value, Value> outerScalars = scalars;
   DenseMap<Value, View> outerViews = views;
   // Without carried values the builder has made the terminator.

@@ -84,8 +84,8 @@ public:
   /// that depend on no counter that is not set yet.
   void prepare(const Phase &phase);
   void setCounter(scf::ForOp loop, Value value);
-  /// What `memref`, which another phase of this kernel computed, holds for the
-  /// row at hand.
+  /// Sets the element of `memref` that another phase of this kernel computed
+  /// for the present row.
   void setRegister(Value memref, Value value) { registers[memref] = value; }
   Value getRegister(Value memref) { return registers.lookup(memref); }
   /// Says that `memref` is never in memory, only in a register.
@@ -107,7 +107,7 @@ public:
   loop(Value lower, Value upper, Value step, ValueRange initial,
        function_ref<SmallVector<Value>(Value, ValueRange)> body);
   void branch(Value condition, function_ref<void()> then);
-  /// What `then` returns if `condition` holds, else `otherwise`.
+  /// The result of `then` if `condition` holds, else `otherwise`.
   Value choose(Value condition, function_ref<Value()> then, Value otherwise);
   /// Runs `body` unless the word at `status`, if there is one, is set.
   void unlessFailed(Value status, function_ref<void()> body);
@@ -133,8 +133,9 @@ private:
   bool isHostMemRef(Value memref);
   View derivedView(Value memref);
   void replaceNested(Operation *op, ValueRange loops, unsigned first);
-  /// What a body reads at `indices`: a number that another phase of this kernel
-  /// computed is not in memory for all threads yet.
+  /// Value that `load`, in a body, has at `indices`: a register if another
+  /// phase of this kernel computed it, since it is not in memory for all
+  /// threads yet.
   Value loadInBody(memref::LoadOp load, ValueRange indices);
 
   KernelModule &kernels;

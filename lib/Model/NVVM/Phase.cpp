@@ -123,8 +123,8 @@ std::optional<std::pair<Value, int64_t>> Phase::findSize(unsigned loop) const {
   return found;
 }
 
-/// What changes nothing when `op` is applied to it. Upstream's answer counts
-/// the bits of the type, which an index has none of: it is an i64 here.
+/// Neutral element of `op`. Upstream's function counts the bits of the type,
+/// which an index does not have: it is an i64 here.
 static std::optional<TypedAttr> getNeutralElement(Operation *op) {
   if (!isa<IndexType>(op->getResult(0).getType()))
     return arith::getNeutralElement(op);

@@ -28,12 +28,13 @@ struct Access {
 struct Combiner {
   /// The ops between the carried value and the yielded one, all of one kind.
   SmallVector<Operation *> chain;
-  /// What changes nothing, in the type in which is summed.
+  /// Neutral element of the reduction (0 for add), and the type in which it
+  /// accumulates.
   TypedAttr neutral;
   Type type;
 };
 
-/// What one op of a host function computes: a `linalg.generic`, a
+/// The computation of one op of a host function: a `linalg.generic`, a
 /// `memref.store` or a `cf.assert`. Loops of the host around it may be loops of
 /// the phase too: they come first, and count from 0 by 1.
 class Phase {
@@ -50,7 +51,7 @@ public:
   /// All loops, those of the host first.
   ArrayRef<utils::IteratorType> getLoops() const { return loops; }
   bool isParallel() const;
-  /// Of the `linalg.generic`: the memref operands, in the order of the op, with
+  /// The memref operands of the `linalg.generic` in the order of the op, with
   /// maps from all loops; null for scalars.
   ArrayRef<Access> getOperands() const { return operands; }
   /// Everything in memory that is read or written, whatever reads it.
@@ -75,8 +76,8 @@ private:
   SmallVector<Access> operands;
 };
 
-/// What says that two loops run equally far: constants, or values and axes of
-/// memrefs that were followed to where they come from.
+/// Key of a loop's size; loops that share a key have equal sizes. Constants, or
+/// values and axes of memrefs that were followed to their definitions.
 using SizeKey = std::pair<void *, int64_t>;
 SmallVector<SizeKey> getSizeKeys(const Phase &phase, unsigned loop);
 

@@ -98,7 +98,7 @@ private:
                                                ArrayRef<AccessKind> kinds,
                                                const SmallVector<Value> &loops,
                                                bool withOutputs);
-  /// What is at `access`, which runs with rows alone.
+  /// Loads the element at `access`, whose map depends on loops over rows alone.
   Value loadRow(Row &row, const Access &access, ArrayRef<Value> loops);
   /// Notes the row's value of an output, and writes it.
   void finishRow(Row &row, Value memref, AffineMap map, Value value);

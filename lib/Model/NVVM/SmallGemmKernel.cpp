@@ -39,8 +39,8 @@ private:
         : w(w), a(std::move(a)), b(std::move(b)), c(std::move(c)) {}
     KernelWriter &w;
     View a, b, c;
-    /// Of each row that the kernel has room for, the one that is read: the last
-    /// one there is for those that are not there.
+    /// The row of A that is read for each row of the kernel: the last one of A
+    /// where A has fewer.
     SmallVector<Value> rows;
     /// The number in the column's threads, and in the warp; the column that is
     /// read.
@@ -60,10 +60,11 @@ private:
   /// 16 bytes as f32, or zeros if `inside` is there and false.
   SmallVector<Value> load(Kernel &kernel, const View &view, Value row,
                           Value vector, Value inside);
-  /// What all lanes of a warp have of each row, added up: lanes share the rows
-  /// out, in equal parts, and each has the sum of its own.
+  /// Adds up each row's sums of all lanes of a warp: lanes divide the rows
+  /// among themselves in equal parts, and each gets the sum of its own row.
   Value addLanes(Kernel &kernel, SmallVector<Value> sums);
-  /// The same of all warps of the column, in the lanes that begin a part.
+  /// Adds up the sums of all warps of the column, in the first lane of each
+  /// part.
   Value addWarps(Kernel &kernel, Value sum);
   /// Whether the lane is the first one that has the sum of its row.
   static Value beginsPart(Kernel &kernel);

@@ -32,9 +32,8 @@ int64_t linalggpu::getStatusCode(cf::AssertOp check) {
 
 bool linalggpu::clearsStatus(Operation *op) { return op->hasAttr(kClears); }
 
-/// What `check`, which is in `block` or in a branch of an `scf.if` there,
-/// asserts: true where the branch is not taken. Clones what it is computed
-/// from.
+/// Condition of `check`, which is in `block` or in a branch of an `scf.if`
+/// there; true where the branch is not taken. Clones the ops that compute it.
 static Value cloneCondition(OpBuilder &body, Block &block, cf::AssertOp check,
                             IRMapping &mapping) {
   for (Operation &op : block.without_terminator()) {
@@ -109,7 +108,7 @@ void linalggpu::liftAssertions(func::FuncOp function) {
     liftAssertion(findBody(check), check);
 }
 
-/// What stands after `check` and depends on its condition is as if it held.
+/// Replaces the condition of `check` by true in the code after it.
 static void assumeHolds(cf::AssertOp check) {
   OpBuilder b(check->getContext());
   b.setInsertionPointAfter(check);

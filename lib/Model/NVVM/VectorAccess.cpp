@@ -43,8 +43,9 @@ static std::optional<int64_t> findContiguousAxis(const Access &access,
 }
 
 namespace {
-/// What must be a multiple of the bytes of a chunk: known to be, known not to
-/// be, or numbers to test when the code runs.
+/// Byte counts and addresses that must be multiples of a chunk's bytes.
+/// `possible` is false if one is known not to be; `bytes` are tested at run
+/// time.
 struct Alignment {
   bool possible = true;
   SmallVector<Value> bytes;
@@ -80,8 +81,7 @@ public:
   }
 
 private:
-  /// Those of all axes but `axis`, or but the one along which elements lie side
-  /// by side.
+  /// Adds the strides of all axes but `axis`; without it, all strides but 1.
   void addStrides(Value memref, std::optional<int64_t> axis, int64_t chunk,
                   Alignment &to) {
     auto type = cast<MemRefType>(memref.getType());

@@ -19,12 +19,12 @@ enum class AccessKind { Vector, Broadcast, Element };
 struct VectorPlan {
   /// Consecutive iterations that a thread computes; 1: no vectors.
   int64_t width = 1;
-  /// Of each phase, of each operand.
+  /// Access of each operand of each phase.
   SmallVector<SmallVector<AccessKind>> kinds;
   /// An i1 of the host that allows it, or null if it is always allowed.
   Value condition;
 
-  /// The same, element by element. With `sameShares` a thread has the same
+  /// This plan with a width of 1. With `sameShares` a thread has the same
   /// elements as before, so that sums come out the same.
   VectorPlan byElements(bool sameShares = false) const;
 };

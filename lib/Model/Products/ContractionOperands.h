@@ -32,9 +32,9 @@ struct ContractionOperand {
   }
 };
 
-/// What `operand` can be read from, itself first: transpositions, broadcasts,
-/// widenings and unit axes in between need not be computed. Empty if its map is
-/// not one loop for each axis.
+/// Values from which `operand` can be read, itself first: transpositions,
+/// broadcasts, widenings and unit axes in between need not be computed. Empty
+/// if its map is not one loop for each axis.
 SmallVector<ContractionOperand> findSources(linalg::LinalgOp op,
                                             OpOperand *operand);
 

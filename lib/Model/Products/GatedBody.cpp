@@ -39,7 +39,8 @@ public:
     Value result = body.getTerminator()->getOperand(0);
     Number product = strip(result);
     auto multiply = product.as<arith::MulFOp>();
-    // What was rounded, but not to the type of the result, is no sum of f32.
+    // A number that was rounded, but not to the type of the result, is no sum
+    // of f32.
     if (!hasKnownTypes() || !multiply ||
         (product.isRounded && result.getType() != narrow))
       return std::nullopt;
@@ -142,7 +143,7 @@ private:
       note(GateRounding::Exponential, exponential);
       note(GateRounding::Denominator, denominator);
       note(GateRounding::Sigmoid, sigmoid);
-      // What is rounded with its sign turned is so without.
+      // Rounding commutes with negation: if -g was rounded, so was g.
       Number sum = strip(negate.getOperand());
       sum.isRounded |= opposite.isRounded;
       return readSum(sum);

@@ -13,11 +13,11 @@
 
 namespace mlir::diffattn {
 
-/// What a body that yields silu(g) * u says.
+/// Arguments and roundings of a body that yields silu(g) * u.
 struct GatedBody {
   /// The arguments that are g and u, two different ones of the inputs.
   unsigned gate, up;
-  /// What is rounded to the narrow type before the product with u is.
+  /// Steps before the product with u that are rounded to the narrow type.
   GateRounding rounded;
 };
 

@@ -43,7 +43,7 @@ LogicalResult mlir::diffattn::convertGatedGemm(GatedGemmOp op,
                 mC = b.describe(c, /*mayTranspose=*/false);
   auto slotOf = [&](Value weight) -> Value {
     Value slot;
-    // What is copied first is no weight any more.
+    // A weight that has to be copied first has no slot.
     if (MatrixBuilder::hasRows(cast<MemRefType>(weight.getType())))
       slot = b.weightSlot(weight);
     return slot ? slot

@@ -25,8 +25,8 @@ using namespace mlir::diffattn;
 
 /// Bytes of copies at a time: they are read again at once, from a cache.
 static constexpr uint64_t kTileBytes = 4 << 20;
-/// Of a row of an image that has more the copies would not be worth their
-/// memory.
+/// Bytes of copies of one row of an image beyond which the copies are not worth
+/// their memory.
 static constexpr uint64_t kMostRowBytes = 256 << 20;
 
 namespace {
@@ -38,7 +38,8 @@ struct Convolution {
   SmallVector<unsigned> copied;
   /// The result has the filter's channels before the axes of the image.
   bool filterFirst = false;
-  /// Of one batch and one row of the outermost axis of the image.
+  /// Bytes of copies of one batch and one row of the outermost axis of the
+  /// image.
   uint64_t rowBytes = 0;
 };
 } // namespace

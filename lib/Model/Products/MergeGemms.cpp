@@ -204,7 +204,8 @@ static void merge(ArrayRef<Part> parts, const WeightList &weights) {
   for (const Part &part : parts) {
     GemmOp gemm = part.gemm;
     auto type = cast<RankedTensorType>(gemm.getC().getType());
-    // What it was written to comes before it, and perhaps not before `at`.
+    // The destination of `gemm` is defined before it, and perhaps not before
+    // `at`.
     b.setInsertionPoint(gemm);
     b.setLoc(gemm.getLoc());
     Value result = tensor::ExtractSliceOp::create(

@@ -24,7 +24,7 @@ using namespace mlir::diffattn;
 static constexpr int64_t kLineBytes = 64;
 
 namespace {
-/// What a work item is given, by slot. X is the copy of A.
+/// Slots of a work item's arguments. X is the copy of A.
 enum Slot { X, B, Scales, C, LdC, M, K, NumSlots };
 
 class GemmKernel {
@@ -173,8 +173,8 @@ void GemmKernel::emitPass(Value firstRow, Value lastRow) {
       b.less(b.sub(lastRow, firstRow), b.index(b.schedule.fewRows + 1));
   together = b.select(isFew, item.first, together);
   auto emitColumns = [&](Value first, Value last, int64_t count) {
-    // Of several rows their place in the next tile, as far ahead for each. One
-    // row after the other is one stream.
+    // A tile of several rows fetches those of the next tile, `count` rows
+    // ahead. Rows one at a time are one stream.
     prefetchBytes = b.index(b.schedule.prefetchBytes);
     if (count > 1)
       prefetchBytes =

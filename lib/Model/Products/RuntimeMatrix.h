@@ -23,7 +23,7 @@ struct GemmChoices {
   const CpuTarget *target = nullptr;
 };
 
-/// What the runtime wants to know about one operand.
+/// One operand as the runtime takes it.
 struct RuntimeMatrix {
   Value address;                   // i64
   Value leading;                   // i64, in elements

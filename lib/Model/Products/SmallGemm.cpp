@@ -19,7 +19,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// What a work item is given, by slot.
+/// Slots of a work item's arguments.
 enum Slot { A, LdA, B, LdB, C, LdC, M, N, K, RowsOfItem, NumSlots };
 } // namespace
 

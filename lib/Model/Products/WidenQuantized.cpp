@@ -16,7 +16,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// What a work item is given, by slot.
+/// Slots of a work item's arguments.
 enum Slot { B, Scales, Out, K, NumSlots };
 } // namespace
 
@@ -45,7 +45,7 @@ static void emitItem(QuantizedBuilder &b, TypeRange types, Value context,
   });
 }
 
-/// Of `rows` rows of B.
+/// Calls the runtime's product for `rows` rows of B.
 static void callGemm(QuantizedBuilder &b, ModuleOp module, ValueRange args,
                      Value wide, Value c, Value rows) {
   auto i32 = [&](int32_t value) -> Value {

@@ -19,7 +19,7 @@ static constexpr int64_t kMaxBlocks = 16384;
 // every turn is a trip to memory that nothing hides.
 static constexpr int64_t kWarpColumns = 256, kThreadColumns = 8;
 static constexpr int64_t kLeastThreads = 128, kMostThreads = 512;
-// Of a row whose length is not known.
+// Threads for a row whose length is not known.
 static constexpr int64_t kThreads = 256;
 // No thread has more than a chunk of 16 bytes of each of so many registers.
 static constexpr int64_t kMaxVector = 8, kChunkBytes = 16;

@@ -47,8 +47,8 @@ bool shouldFuse(OpOperand *operand) {
     return true; // a fill or a constant: always a gain
   if (readsInit(producer))
     return false; // until it is an input
-  // Of i floordiv 2 read at 2 i would be left that the loop is as long as the
-  // operand, which it is not.
+  // Fusing i floordiv 2 with a read at 2 i would leave the claim that the loop
+  // is as long as the operand, which it is not.
   auto isProjected = [](AffineMap map) {
     return map.isProjectedPermutation(/*allowZeroInResults=*/true);
   };
@@ -159,8 +159,8 @@ struct ReadInitsAsInputs final : OpRewritePattern<linalg::GenericOp> {
   }
 };
 
-/// What fusion leaves of an op on single elements that asserts something: no
-/// operand says what it runs over.
+/// Fusion may leave an op without operands or loops that asserts something: its
+/// body moves out of it.
 struct InlineWithoutOperands final : OpRewritePattern<linalg::GenericOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(linalg::GenericOp op,
@@ -178,8 +178,8 @@ struct InlineWithoutOperands final : OpRewritePattern<linalg::GenericOp> {
 struct FuseElementwisePass final
     : diffattn::impl::FuseElementwisePassBase<FuseElementwisePass> {
   void runOnOperation() override {
-    // What reads a concatenation is split when it is whole: parts of what it
-    // would be fused with are no use to fusion.
+    // Readers of a concatenation are split once fusion has ended: it cannot
+    // fuse an op with parts of another.
     for (bool split : {false, true}) {
       RewritePatternSet patterns(&getContext());
       linalg::populateElementwiseOpsFusionPatterns(patterns, shouldFuse);

@@ -45,7 +45,7 @@ static LogicalResult checkSize(Location loc, DenseResourceElementsAttr value) {
                         << name << "' of " << type << ", but got " << got;
 }
 
-/// The same constant as `dense`; null where it may stay.
+/// `value` as a constant with inline elements; null if it may stay a resource.
 static DenseElementsAttr inlined(DenseResourceElementsAttr value) {
   ShapedType type = value.getType();
   if (type.getNumElements() == 0)
@@ -70,7 +70,7 @@ struct InlineResourcesPass final
         auto value = dyn_cast<DenseResourceElementsAttr>(attribute.getValue());
         if (!value)
           continue;
-        // What has no elements is not read.
+        // A resource without elements is not read.
         if (value.getType().getNumElements() != 0 &&
             failed(checkSize(op->getLoc(), value)))
           return WalkResult::interrupt();

@@ -63,8 +63,8 @@ private:
       return addCalled(call, result);
     found.insert(value);
   }
-  /// What the function gives, in terms of the call's operands where it is one
-  /// of the function's arguments.
+  /// Adds a result of the function, in terms of the call's operands where it is
+  /// one of the function's arguments.
   void addCalled(func::CallOp call, OpResult result) {
     auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
         call, call.getCalleeAttr());

@@ -34,7 +34,7 @@ static bool isNarrow(Type type) {
          getElementTypeOrSelf(type).isBF16();
 }
 
-/// Of two numbers one.
+/// Whether `op` gives one of its two operands.
 static bool isExtreme(Operation *op) {
   return isa_and_nonnull<arith::MaximumFOp, arith::MinimumFOp, arith::MaxNumFOp,
                          arith::MinNumFOp>(op);
@@ -58,7 +58,7 @@ static std::optional<Accumulation> matchAccumulation(linalg::GenericOp op,
   OpOperand &yielded = op.getBody()->getTerminator()->getOpOperand(number);
   if (!isNarrow(out.getType()) || !yielded.get().hasOneUse())
     return std::nullopt;
-  // What else looks at an extreme sees the same number.
+  // Other readers of an extreme get the same number in either type.
   if (Operation *extreme = yielded.get().getDefiningOp();
       isExtreme(extreme) && llvm::is_contained(extreme->getOperands(), out))
     return Accumulation{number, extreme, nullptr, nullptr};
@@ -109,8 +109,8 @@ static Value roundTo(ImplicitLocOpBuilder &b, Type type, Value value) {
   return arith::TruncFOp::create(b, type, value);
 }
 
-/// Of an f32 that came from `type`: instructions that round to bf16 may take
-/// subnormal numbers for 0.
+/// Narrows an f32 that was widened from `type`: instructions that round to bf16
+/// may take subnormal numbers for 0.
 static Value narrowAsItIs(ImplicitLocOpBuilder &b, Type type, Value value) {
   if (!type.isBF16())
     return roundTo(b, type, value);
@@ -121,7 +121,7 @@ static Value narrowAsItIs(ImplicitLocOpBuilder &b, Type type, Value value) {
       b, type, arith::TruncIOp::create(b, b.getI16Type(), upper));
 }
 
-/// What a reduction begins with, in f32.
+/// Initial value `init` of a reduction, in f32.
 static Value widen(ImplicitLocOpBuilder &b, Value init) {
   auto fill = init.getDefiningOp<linalg::FillOp>();
   if (!fill || !isNarrow(fill.getInputs()[0].getType()))

@@ -18,7 +18,7 @@ namespace mlir::diffattn {
 struct QuantizedGemmSpec {
   /// f32, f16 or bf16 each.
   Type aType, cType;
-  /// Of an integer of B, 4 or 8, and how many of them share a scale.
+  /// Bits of an integer of B (4 or 8); consecutive integers that share a scale.
   int64_t bits, group;
   /// Adds to C instead of overwriting it.
   bool accumulate = false;

@@ -28,8 +28,8 @@ LinalgGpuSchedule selectElementwiseGpuSchedule();
 /// The most elements of which one block alone may compute element-wise ops.
 constexpr int64_t kMaxElementsOfOneGpuBlock = 4096;
 
-/// What a kernel of rows reduces: `columns` elements of each, where that number
-/// is known before the run, or only numbers of the rows themselves.
+/// Rows that a kernel reduces. `columns`: elements of each, if known at compile
+/// time. `hasColumns` is false where a row is one number, computed by itself.
 struct GpuRows {
   std::optional<int64_t> columns;
   bool hasColumns = true;
