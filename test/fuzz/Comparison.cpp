@@ -62,7 +62,7 @@ Run run(ModuleOp module, const Arrays &arguments, Precision precision,
   return run;
 }
 
-/// What docs/raising.md takes for a fill that hides keys, and all below it.
+/// The largest number that docs/raising.md takes for a fill that hides keys.
 constexpr double kLargestFill = -1e4;
 
 /// The number of the module nearest to zero that docs/raising.md may rest on
@@ -112,8 +112,8 @@ Change offBy(double relative, unsigned pattern) {
   };
 }
 
-/// What a graph without a guard has in a row whose powers are all 0: NaN, from
-/// 0 / 0. They are where the row sees no key; and where a graph sets powers to
+/// Sets rows whose powers are all 0 to NaN, from 0 / 0 in a graph without a
+/// guard. They are where the row sees no key; and where a graph sets powers to
 /// 0 to hide keys, and all keys that it sees are under a finite fill, so that
 /// the maximum, which is taken over hidden keys too, may be out of their reach
 /// (docs/raising.md has both).
@@ -143,8 +143,8 @@ public:
   /// raised.
   bool mayOverflow = false;
 
-  /// What the graph computes in another precision, if given: how far that is
-  /// off is allowed too.
+  /// Results of the graph in another precision, if given: their deviation is
+  /// allowed too.
   Arrays otherwise;
 
   /// `evaluated` is what is compared: `raised` itself, or the same in other
@@ -154,7 +154,7 @@ public:
       : raised(raised), evaluated(evaluated), arguments(arguments),
         precision(precision), relative(relative) {}
 
-  /// What differs; empty if nothing does.
+  /// The first difference; empty if there is none.
   std::string differs(const Arrays &wanted) {
     largestScore = 0;
     Run plain = run(raised, arguments, precision,
@@ -201,8 +201,8 @@ public:
     }
     if (agree(wanted).empty())
       return "";
-    // What lies behind attention may add up elements, in which deviations of
-    // one sign cancel: take the largest deviation of several.
+    // Code after attention may add up elements, in which deviations of one sign
+    // cancel: take the largest deviation of several patterns.
     for (unsigned pattern : {3u, 7u, 11u}) {
       off = run(raised, arguments, precision, offBy(allowed, pattern));
       for (size_t r = 0; off.ok() && r < wanted.size(); ++r) {
@@ -278,8 +278,8 @@ void dumpArrays(const std::string &prefix, StringRef name,
     writeFile(prefix + "-" + name + std::to_string(number), bytes);
   }
 }
-/// What is compared with compiled code: results, and how far they may be off
-/// for a relative error of 1e-6.
+/// Writes the numbers that compiled code is compared with: results, and how far
+/// they may be off for a relative error of 1e-6.
 void dumpResults(const std::string &prefix, const Arrays &graph,
                  const Arrays &raised, const Limits &allowed) {
   dumpArrays(prefix, "out", graph);

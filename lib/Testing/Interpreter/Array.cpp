@@ -84,7 +84,7 @@ Array::create(Type elementType, ArrayRef<int64_t> shape,
                      "expected tensors of at most " + std::to_string(limit) +
                          " bytes at once, but " +
                          ::describe(elementType, shape) + " exceeds them");
-  // Of at least one element, so that a null pointer is an error.
+  // At least one element is allocated, so that a null pointer is an error.
   void *memory = std::calloc(std::max<int64_t>(array.count, 1), sizeof(Slot));
   if (!memory)
     return makeError(InterpreterError::Kind::Limit,

@@ -157,7 +157,7 @@ void CodeBuilder::emitMoves(ValueRange from, ArrayRef<Register> to,
                         return user == op || !op->isProperAncestor(user);
                       });
     const Register ending = get(value);
-    // What is moved to is overwritten, and then lives.
+    // A register in `to` is overwritten, and lives after the move.
     if (ends && llvm::none_of(to, [&](Register other) {
           return other.isTensor && other.number == ending.number;
         }))

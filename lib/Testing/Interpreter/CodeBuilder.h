@@ -98,7 +98,8 @@ private:
   llvm::DenseMap<Value, Register> registers;
   /// Tensors that an op of their own block is the last to read.
   llvm::DenseMap<Operation *, SmallVector<Value>> lastReads;
-  /// Those of the op that is being built that no instruction of it ends.
+  /// Members of `lastReads` of the op that is being built that none of its
+  /// instructions lists as dying yet.
   SmallVector<Value> pending;
   llvm::DenseSet<Value> kept;
   /// Whether values of tensor types are single elements.

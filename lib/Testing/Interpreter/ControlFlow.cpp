@@ -166,7 +166,7 @@ static bool buildFor(CodeBuilder &b, Operation *op) {
       !b.define(loop.getRegionIterArgs(), &carried))
     return false;
   b.emitMoves(loop.getInitArgs(), carried, op);
-  // What the body yields is what the loop gives.
+  // The loop's results are the carried values.
   for (auto [result, register_] : llvm::zip_equal(op->getResults(), carried))
     b.alias(result, register_);
   auto details = std::make_unique<Loop>();
@@ -211,7 +211,7 @@ static bool buildWhile(CodeBuilder &b, Operation *op) {
       !b.define(loop.getAfterArguments(), &passed))
     return false;
   b.emitMoves(loop.getInits(), carried, op);
-  // What the condition passes on is what the loop gives.
+  // The loop's results are the values that its condition passes on.
   for (auto [result, register_] : llvm::zip_equal(op->getResults(), passed))
     b.alias(result, register_);
   const int32_t goesOn = b.newScalar();

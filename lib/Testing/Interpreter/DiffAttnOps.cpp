@@ -78,7 +78,7 @@ struct MapsAndEnd : Details {
   int32_t sink = -1, sink2 = -1, normWeight = -1, gate = -1;
   int32_t cuSeqlensQ = -1, cuSeqlensK = -1, blockTable = -1;
   std::array<int32_t, std::size(diffattn::kMaskOperands)> masks;
-  /// What the operands are written in, if results are to be moved at random.
+  /// Element type of the operands if results are to be moved at random.
   std::optional<reference::Element> moved;
 
   template <typename Op>
@@ -212,8 +212,8 @@ static SmallVector<int64_t> shapeOf(Attention::Content content,
 }
 
 namespace {
-/// What attention computed for one destination, and both magnitudes of each
-/// number, by which it is moved.
+/// Numbers that attention computed for one destination, each with both
+/// magnitudes by which it is moved.
 struct Computed {
   std::vector<double> numbers, magnitudes, flatMagnitudes;
 };

@@ -115,7 +115,7 @@ static int64_t shiftRU(Integers &x) {
   return checkShift(x) ? int64_t(x.ua() >> x.b) : 0;
 }
 
-// The same with nsw, nuw or exact: what does not hold is undefined.
+// Faults of ops with nsw, nuw or exact whose promise does not hold.
 static constexpr const char *kOverflows =
     "the result of an overflow under nsw or nuw is not defined";
 static constexpr const char *kInexact =

@@ -145,7 +145,7 @@ bool Machine::call(const Inst &inst, FunctionCode &code,
   return true;
 }
 
-/// What is wrong with an argument of type `type`; empty if nothing is.
+/// An error if `array` is no argument of type `type`; empty if it is one.
 static std::string checkArgument(const Array &array, Type type) {
   std::string wanted;
   llvm::raw_string_ostream(wanted) << type;

@@ -27,7 +27,7 @@ struct Inst;
 /// Runs an instruction; false after `Machine::fail`.
 using Handler = bool (*)(Machine &, const Inst &);
 
-/// What a kind of instruction needs beside four registers and a number.
+/// Operands of a kind of instruction beside four registers and a number.
 struct Details {
   virtual ~Details() = default;
 };
@@ -83,7 +83,7 @@ public:
   bool run(const Code &code) {
     return count(code.size(), nullptr) && runCounted(code);
   }
-  /// The same, of steps that were counted before.
+  /// Runs `code`, whose steps were counted before.
   bool runCounted(const Code &code) {
     for (const Inst &inst : code.insts) {
       if (!inst.run(*this, inst))

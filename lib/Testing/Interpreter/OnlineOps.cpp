@@ -24,7 +24,7 @@ namespace {
 struct States : Details {
   Operation *op = nullptr;
   SmallVector<int32_t> operands, inits, results;
-  /// Of each result.
+  /// Rounding of each result.
   SmallVector<FloatKind> kinds;
 };
 
@@ -53,7 +53,7 @@ struct Updated {
 struct Step {
   diffattn::OnlineAttentionOp op;
   View q1, k1, q2, k2, v;
-  /// What the masks read, for the reference's own reading of them.
+  /// Operands of the masks, which the reference evaluates.
   diffattn::reference::AttentionArguments masks = {};
   /// The keys of the step.
   int64_t firstKey = 0, endKey = 0;
@@ -166,7 +166,7 @@ static bool runOnline(Machine &m, const Inst &inst) {
                  to.arrays[0].begin()[row(hs, s)].f,
                  to.arrays[1].begin()[row(hs, s)].f,
                  to.arrays[2].begin() + row(hs, s) * dv, s / (hs / hv));
-      // Of each noise head one state, and an accumulator or one for each of its
+      // A noise head has one state, and one accumulator or one for each of its
       // signal heads.
       for (int64_t g = 0; hasSecond && g < hn; ++g) {
         double &max = to.arrays[3].begin()[row(hn, g)].f;
@@ -206,7 +206,8 @@ static bool runMerge(Machine &m, const Inst &inst) {
                 accumulators = batch * heads * rows;
   const int64_t ranges = op.joinsRanges() ? max.getShape()[0] : 1;
   for (int64_t range = 0; range < ranges; ++range) {
-    // What was joined before, while accumulators of one state are rescaled.
+    // Maxima before this range; accumulators that share a state are rescaled by
+    // them.
     const std::vector<Slot> before(to.arrays[0].begin(),
                                    to.arrays[0].begin() + states);
     auto factors = [&](int64_t state) {

@@ -20,8 +20,8 @@
 
 namespace mlir::diffattn::interpreter {
 
-/// What the results of a float op are rounded to. F64: not at all. Random: up
-/// or down, by chance.
+/// Type to which the results of a float op are rounded; F64: not at all.
+/// Random: up or down, by chance.
 enum class FloatKind { F64, F32, F16, BF16, RandomF32, RandomF16, RandomBF16 };
 
 /// Pseudo-random bits (xorshift64*).

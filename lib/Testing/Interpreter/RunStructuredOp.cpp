@@ -158,7 +158,7 @@ void Nest::placeCursors() {
     cursor.operand = &operand;
     cursor.loads = operand.isRead;
     if (!operand.isTensor) {
-      // The same for all elements.
+      // A scalar is the same for all elements.
       if (operand.isRead)
         m.scalars[operand.inside] = m.scalars[operand.number];
       continue;
@@ -248,7 +248,8 @@ bool Nest::runElements() {
   }
 }
 
-/// The same for acc + a * b, the loop over the elements of a sum or row inside.
+/// Runs all elements of acc + a * b, with the loop over the elements of a sum
+/// or row innermost.
 template <FloatKind kind>
 void Nest::runProduct() {
   const size_t last = sizes.size() - 1;

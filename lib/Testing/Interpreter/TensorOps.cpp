@@ -302,7 +302,7 @@ static bool runCollapse(Machine &m, const Inst &inst) {
   for (const ReassociationIndices &group : details.groups) {
     int64_t size = 1;
     for (int64_t axis : group)
-      // Of an array that exists: an overflow is one beside a size of 0.
+      // Since the array exists, a product overflows only beside a size of 0.
       if (__builtin_mul_overflow(size, from[axis], &size))
         return m.fail(inst,
                       "expected sizes whose product is an index, but got " +

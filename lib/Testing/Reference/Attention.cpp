@@ -186,7 +186,8 @@ static void epilogue(const AttentionArguments &a, int64_t b, int64_t s,
 }
 
 namespace {
-/// What the rows of map 1 see on average, and the same of magnitudes.
+/// Mean of map 1's product with the values over all rows, and means of its
+/// magnitudes.
 struct MeanRow {
   std::vector<double> values, magnitudes, flatMagnitudes;
 };

@@ -140,7 +140,8 @@ struct DenseRows {
     const int64_t heads = pages.sizes[1], rows = pages.sizes[2],
                   width = pages.sizes[3],
                   capacity = a.blockTable.sizes[1] * rows;
-    // What no length counts stays 0; an array that is empty has an address too.
+    // Rows beyond the sequence's length stay 0; an array that is empty has an
+    // address too.
     data.assign(std::max<int64_t>(heads * capacity * width, 1), 0.0);
     for (int64_t j = 0; j < pagedKeys(a, b); ++j) {
       const int64_t page = a.blockTable.integerAt({b, j / rows});
@@ -167,7 +168,7 @@ int64_t mlir::diffattn::reference::countSequences(const AttentionArguments &a) {
 static AttentionArguments cutQueries(const AttentionArguments &a, int64_t n,
                                      const SequenceRows &rows) {
   AttentionArguments one = withoutTables(a);
-  // Of packed sequences the queries are rows of one batch.
+  // Queries of packed sequences are rows of one batch.
   const SequenceRows number{n, 1}, ofBatch{isPacked(a) ? 0 : n, 1};
   for (View *view : {&one.q1, &one.q2, &one.gate})
     *view = rows.of(ofBatch.of(*view, 0), 2);

@@ -14,8 +14,8 @@ namespace mlir::diffattn::reference {
 /// Whether arguments have cu_seqlens or a block_table.
 bool hasTables(const AttentionArguments &arguments);
 
-/// What is wrong with the tables and with the shapes of such arguments; empty
-/// if nothing is.
+/// The first error in the tables and the shapes of such arguments; empty if
+/// there is none.
 std::string checkWithTables(const AttentionArguments &arguments);
 
 /// Rows [first, first + count) along an axis.

@@ -48,7 +48,7 @@ struct Mbarrier {
   uint32_t phase = 0;
   /// Whether a wait has seen the last phase's end, if there was one.
   bool isSeen = true;
-  /// What is ordered before the present phase's end, and the last one's.
+  /// Clocks ordered before the present phase's end, and before the last one's.
   Clocks::Vector collecting, released;
   std::vector<uint16_t> waiting;
 };
@@ -58,9 +58,9 @@ struct BulkCopy {
   TensorMap map;
   std::array<int32_t, 5> at = {};
   uint32_t offset = 0, site = 0;
-  /// Of a load.
+  /// For a load: the offset of its mbarrier.
   uint32_t barrier = 0;
-  /// Of a store: the group of its thread.
+  /// For a store: the group of its thread.
   uint32_t group = 0;
 };
 
@@ -68,11 +68,11 @@ struct BulkCopy {
 struct Storer {
   uint16_t agent = 0;
   uint32_t group = 0;
-  /// Those whose shared memory is not known to be read.
+  /// Stores whose reads of shared memory are not known to have ended.
   std::deque<BulkCopy> copies;
 };
 
-/// What a warp did with wgmma.
+/// State of a warp's wgmma.
 struct WarpMatrices {
   /// For each wgmma of the module: the group of its last issue, from 1, or 0;
   /// and whether its registers were used since the last fence.

@@ -105,7 +105,7 @@ Expected<Value *> Lowering::lowerAsync(IRBuilder<> &builder, CallInst &call,
     return nullptr;
   Value *result =
       callWithWords(builder, call, site, "diffattn_sim_asynchronous");
-  // What an arrival returns is for waits that are not known.
+  // The token that an arrival returns is read by waits that are not supported.
   if (call.getType()->isIntegerTy(64) && !call.use_empty())
     return nullptr;
   return result;

@@ -18,7 +18,7 @@ static constexpr size_t kScratchBytes = 1 << 16;
 /// Accesses that a thread may make before another one gets its turn, so that a
 /// loop that waits for memory ends.
 static constexpr uint32_t kSlice = 1 << 14;
-/// The same for a block, in threads that must wait.
+/// Switches between threads before another block gets its turn.
 static constexpr uint32_t kSwitches = 256;
 
 static thread_local Block *currentBlock = nullptr;

@@ -26,7 +26,7 @@ struct SharedRange {
   uint32_t bytes = 0;
 };
 
-/// What all blocks of a launch have in common.
+/// State that all blocks of a launch share.
 struct Launch {
   const std::vector<Site> &sites;
   Buffers &buffers;
@@ -67,7 +67,7 @@ struct Launch {
   void add(Fault fault);
 };
 
-/// What one worker counted.
+/// Counts of one worker.
 struct WorkerStats {
   struct SiteCounts {
     uint64_t accesses = 0, wavefronts = 0, conflicts = 0, sectors = 0;
@@ -95,7 +95,7 @@ public:
   /// The block that this thread of the process runs.
   static Block *current();
 
-  // What compiled kernels call, see Runtime.cpp.
+  // Functions that compiled kernels call, see Runtime.cpp.
   void *access(uint64_t address, uint64_t bytes, uint32_t site);
   void collective(uint32_t site, const uint32_t *in, uint32_t *out);
   void copyAsync(uint64_t destination, uint64_t source, uint32_t sourceBytes,
@@ -113,7 +113,7 @@ public:
   void step(uint32_t site);
   void trap(uint32_t site);
   void waitForKernels() { lanes[active].hasWaited = true; }
-  /// Of an entry of a table, which the site names.
+  /// Reports an index outside of the table that the site names.
   void reportIndex(int64_t index, uint32_t site);
   [[noreturn]] void exitThread();
 
@@ -198,7 +198,8 @@ private:
   /// Where the shared memory of all blocks has `address`, as the thread that
   /// runs sees it; an offset in none where it lies nowhere.
   uint32_t sharedAt(uint64_t address) const;
-  /// The same offset in its block, for messages.
+  /// `offset`, of the shared memory of all blocks, in its own block; for
+  /// messages.
   uint32_t localOf(uint32_t offset) const;
   std::string nameMbarrier(uint32_t offset) const;
   void arriveAtCluster(unsigned warpIndex, const Meeting &meeting);
@@ -300,7 +301,7 @@ private:
   uint32_t slice = 0;
   uint64_t steps = 0;
   uint64_t blockIndex = 0;
-  /// Of the first block of the cluster.
+  /// Index of the first block of the cluster.
   Dim3 blockId;
 
   Clocks clocks;

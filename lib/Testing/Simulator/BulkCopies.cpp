@@ -238,7 +238,7 @@ void Block::issueStore(BulkCopy copy) {
                      /*atomic=*/false, buffer))
       return;
     stats.totals.buffers[launch.buffers.indexOf(*buffer)].storedBytes += bytes;
-    // What this thread reads there before it has waited is a race.
+    // A read by this thread before it has waited is a race.
     if (buffer->writes)
       for (uint32_t i = 0; i < bytes; ++i) {
         GlobalWrite &write = buffer->writes[address - buffer->device + i];

@@ -31,7 +31,7 @@ void Clocks::meetAll() {
   }
 }
 
-/// Of what threads knew, only what concerns agents must be kept.
+/// Starts an era; of the threads' vectors only the times of agents are kept.
 void Clocks::meetWithAgents() {
   auto joined = std::make_shared<std::vector<uint32_t>>(own.size(), 0);
   const std::vector<uint32_t> *last = nullptr;

@@ -67,7 +67,7 @@ private:
   /// The times of each thread's fences, in order.
   std::vector<std::vector<uint32_t>> fences;
   std::vector<Vector> known;
-  /// What the last sum of two vectors was made of.
+  /// The last sum of two vectors and its terms, for reuse.
   Vector lastKnown, lastAdded, lastSum;
 };
 

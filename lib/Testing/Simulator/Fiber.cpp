@@ -14,8 +14,8 @@
 #if __has_feature(address_sanitizer)
 #include <sanitizer/common_interface_defs.h>
 #define DIFFATTN_SIM_ASAN 1
-/// What the compiler calls behind a variable: unlike the public calls it also
-/// works where a program may not poison.
+/// The function that the compiler calls where a variable's scope ends: unlike
+/// the public calls it also works where a program may not poison.
 extern "C" void __asan_unpoison_stack_memory(uintptr_t low, size_t bytes);
 #endif
 #endif

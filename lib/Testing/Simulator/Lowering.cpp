@@ -351,8 +351,9 @@ static Value *roundToBfloat(IRBuilder<> &builder, Value *single) {
   return builder.CreateBitCast(half, builder.getBFloatTy());
 }
 
-/// What x86 calls to round to 16 bits: neither libgcc nor the instructions of
-/// every CPU round to bf16 with subnormals kept, and none rounds f64 to f16.
+/// Defines the functions that x86 code calls to round to 16 bits: neither
+/// libgcc nor the instructions of every CPU round to bf16 with subnormals kept,
+/// and none rounds f64 to f16.
 static void addRounding(Module &module) {
   LLVMContext &context = module.getContext();
   Type *f32 = Type::getFloatTy(context), *f64 = Type::getDoubleTy(context),

@@ -129,7 +129,8 @@ void *Block::accessShared(uint32_t offset, uint64_t bytes, uint32_t number) {
              writes = site.kind != OpKind::Load;
   if (launch.options.countTraffic)
     warps[active / 32].traffic.add(number, active % 32, offset);
-  // What an atomic finds must have been written; its race is that of a write.
+  // Memory that an atomic reads must have been written; its race is that of a
+  // write.
   if (site.kind != OpKind::Store)
     if (auto hit =
             shadow.read(access, clocks, races && site.kind == OpKind::Load))
@@ -218,7 +219,7 @@ char *Block::checkGlobal(uint64_t address, uint64_t bytes, uint32_t number,
   bool reported = false;
   for (GlobalWrite *write = buffer->writes + offset, *end = write + bytes;
        write != end; ++write) {
-    // What an atomic finds must have been written too.
+    // Memory that an atomic reads must have been written too.
     if ((!writes || atomic) && write->launch == 0 && !buffer->use.initialized &&
         launch.options.checkUninitialized && !reported) {
       reported = true;

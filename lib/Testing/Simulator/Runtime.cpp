@@ -112,7 +112,7 @@ mlir::diffattn::sim::getRuntimeSymbols() {
       {"diffattn_sim_index", reinterpret_cast<void *>(&simIndex)},
       {"diffattn_sim_grid_wait", reinterpret_cast<void *>(&simGridWait)},
       {"diffattn_sim_exit", reinterpret_cast<void *>(&simExit)},
-      // What x86 makes of common intrinsics.
+      // Functions that LLVM calls on x86 for common intrinsics.
       {"fmaf", reinterpret_cast<void *>(fusedSingle)},
       {"memcpy", reinterpret_cast<void *>(&memcpy)},
       {"memmove", reinterpret_cast<void *>(&memmove)},

@@ -66,8 +66,8 @@ public:
   /// it now.
   void landCopy(const Access &access, const Clocks &clocks);
 
-  /// What an agent does at its time `when`, on behalf of threads. `access`
-  /// names one of them.
+  /// An agent at its time `when`, acting on behalf of threads, one of which
+  /// `access` names.
   struct Agent {
     uint16_t number;
     uint32_t when;
@@ -98,7 +98,7 @@ private:
   };
   static_assert(sizeof(Entry) == 32);
 
-  /// What is wrong with reading a byte that is not Written.
+  /// The error of reading a byte that is not Written.
   ShadowHit missing(uint32_t offset) const;
   std::optional<ShadowHit> collide(const Access &access, const Clocks &clocks,
                                    bool races);

@@ -388,7 +388,7 @@ void SimulatedDevice::fillKernels() {
   gemm = [](D *d, diffattn_stream *stream, const diffattn_product *product) {
     SimulatedDevice &me = self(d);
     std::lock_guard<std::mutex> lock(me.mutex);
-    // What the CUDA device would refuse is refused here.
+    // Products that the CUDA device refuses are refused here.
     if (const char *wrong = diffattn_device_check_product(product))
       return fail(DIFFATTN_DEVICE_UNSUPPORTED, wrong);
     return me.give(stream,
@@ -399,7 +399,7 @@ void SimulatedDevice::fillKernels() {
 int32_t SimulatedDevice::load(llvm::ArrayRef<diffattn_image> images,
                               llvm::ArrayRef<diffattn_kernel> kernels,
                               Module &module) {
-  // What is for this chip, else what all chips of its number run.
+  // An image for this chip is taken, else one that all chips of its number run.
   const llvm::StringRef name = chip.name;
   const diffattn_image *found = nullptr;
   for (llvm::StringRef wanted :

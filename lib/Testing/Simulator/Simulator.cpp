@@ -26,8 +26,8 @@
 using namespace llvm;
 using namespace mlir::diffattn::sim;
 
-/// What code is made for: the least that simulates well, so that results are
-/// the same on every machine.
+/// The CPU that code is made for: the least one that simulates well, so that
+/// results are the same on every machine.
 static constexpr StringLiteral kHostCpu = "x86-64-v3";
 
 struct Simulator::Impl {
@@ -176,7 +176,7 @@ ArrayRef<KernelParameter> Simulator::getParameters(StringRef name) const {
       ->parameters;
 }
 
-/// What a driver checks before it starts a kernel.
+/// Checks a launch as a driver does before it starts a kernel.
 static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
                          const LaunchShape &shape,
                          ArrayRef<KernelArgument> arguments,
@@ -280,7 +280,7 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
   launch.asynchronous = any_of(impl->lowered.sites, [](const Site &site) {
     return site.isAsynchronous();
   });
-  // What is passed by value lies at an address of its own.
+  // An argument that is passed by value lies at an address of its own.
   std::vector<uint64_t> words;
   std::vector<TensorMapHandle> objects;
   objects.reserve(arguments.size());

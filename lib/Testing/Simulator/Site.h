@@ -78,7 +78,7 @@ enum class VoteMode : uint8_t { All, Any, Uniform, Ballot };
 enum class ReduxMode : uint8_t { Add, Min, Max, UMin, UMax, And, Or, Xor };
 enum class BarrierReduction : uint8_t { Popc, And, Or };
 enum class MmaType : uint8_t { F16, BF16, TF32 };
-/// What a thread does with registers that a wgmma reads or writes.
+/// Use by a thread of registers that a wgmma reads or writes.
 enum class RegisterUse : uint8_t {
   /// Computes an accumulator, or a register of A.
   ComputesSum,

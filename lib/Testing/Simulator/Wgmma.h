@@ -15,7 +15,7 @@
 
 namespace mlir::diffattn::sim {
 
-/// What the 64 bits say that describe an operand in shared memory.
+/// The fields of the 64 bits that describe an operand in shared memory.
 struct MatrixDescriptor {
   /// The lower 18 bits of the address.
   uint32_t start = 0;

@@ -68,7 +68,7 @@ unsigned Lowering::getWords(Function &function) {
 
 Error Lowering::lowerAssembly(CallInst &call) {
   const PtxAsm *assembly = asmReader.read(&call);
-  // What is no instruction is there on every chip.
+  // A check stands for no instruction, so every chip has it.
   if (!assembly || (capability < 90 && !assembly->check))
     return unsupported(
         call, "the inline assembly \"" +

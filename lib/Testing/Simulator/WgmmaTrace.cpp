@@ -175,8 +175,8 @@ bool Tracer::separates(const Instruction &instruction) {
                 : reader.read(call) != nullptr;
 }
 
-/// Of what computes registers of a wgmma between two places that separate, one
-/// note is enough.
+/// Notes instructions that compute registers of a wgmma: one between two places
+/// that separate is enough.
 void Tracer::noteSources(Function &function, const UsersOf &sources,
                          RegisterUse use) {
   for (BasicBlock &block : function) {

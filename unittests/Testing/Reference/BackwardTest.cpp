@@ -208,8 +208,8 @@ TEST(Backward, WithoutLambdaMapTwoHasNoGradient) {
   EXPECT_NE(g.lambda.values[0], 0.0);
 }
 
-/// What is not visible takes no part, whatever it holds, and gets 0; a row
-/// without keys gives nothing, with eps 0 too; and a bad gradient is seen.
+/// A hidden key takes no part, whatever it holds, and gets 0; a row without
+/// keys gives nothing, with eps 0 too; and a bad gradient is seen.
 TEST(Backward, HiddenKeysAndBadNumbers) {
   for (bool outside : {false, true}) {
     Pool pool;

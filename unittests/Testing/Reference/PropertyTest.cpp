@@ -127,7 +127,7 @@ TEST(Property, P5_ChunksOfQueriesAreRowsOfTheWhole) {
     part.kvLen = pool.integers({begin + size});
     std::vector<double> rows = run(part);
     chunks.insert(chunks.end(), rows.begin(), rows.end());
-    // The same place said by q_offset over all keys.
+    // q_offset over all keys puts the queries at the same place.
     part.kvLen = View();
     part.qOffset = pool.integers({begin});
     expectNear(run(part), rows, 1e-14);
@@ -214,7 +214,7 @@ TEST(Property, HiddenKeysChangeNothing) {
   a.v = poison(kTagV, 2, 4);
   a.kvLen = pool.integers({4});
   EXPECT_EQ(run(a), out);
-  // The same keys hidden by a bias, boolean or of -inf.
+  // A bias, boolean or of -inf, hides the same keys.
   a.kvLen = View();
   a.qOffset = pool.integers({0});
   a.isCausal = true;

@@ -63,7 +63,7 @@ protected:
     return {};
   }
 
-  /// The same for a block of `threads` threads.
+  /// Launches one block of `threads` threads.
   LaunchReport launch(uint32_t threads,
                       llvm::ArrayRef<KernelArgument> arguments,
                       const SimOptions &options = {}) {

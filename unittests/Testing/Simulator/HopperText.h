@@ -68,7 +68,7 @@ std::string multiply(const std::string &result, const Wgmma &wgmma,
 /// %RESULT0, ... = `registers` after a wait for all but `pending` groups.
 std::string waitMatrices(const std::string &result, unsigned pending,
                          const std::string &registers, unsigned count);
-/// The same by a tie.
+/// %RESULT0, ... = `registers` after a tie.
 std::string tie(const std::string &result, const std::string &registers,
                 unsigned count);
 

@@ -16,7 +16,7 @@ namespace {
 class InjectionTest : public MatmulTest,
                       public ::testing::WithParamInterface<Injection> {};
 
-/// What each injection must show; an empty list is a wrong result.
+/// Faults that each injection must show; an empty list is a wrong result.
 std::vector<FaultKind> expectedKinds(Injection injection) {
   switch (injection) {
   case Injection::DropWait:

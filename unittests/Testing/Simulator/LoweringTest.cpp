@@ -41,7 +41,7 @@ TEST_F(LoweringTest, UnknownIntrinsic) {
 }
 
 TEST_F(LoweringTest, RemaindersOfFloats) {
-  // What NVPTX makes of it rounds the quotient, which no CPU does.
+  // NVPTX lowers frem to code that rounds the quotient, which no CPU does.
   EXPECT_NE(body("  %x = sitofp i32 %n to float\n"
                  "  %y = frem float %x, 3.0\n")
                 .find("does not know frem"),

@@ -164,7 +164,7 @@ TEST_F(MemoryTest, ReadOfWhatNothingWrote) {
   KernelArgument to = buffer(out, "out");
   LaunchReport report = launch(64, {from, to, KernelArgument::i32(0)});
   ASSERT_TRUE(report.has(FaultKind::Uninitialized));
-  // What an earlier launch wrote is there.
+  // Memory keeps the writes of an earlier launch.
   EXPECT_EQ(launch(64, {to, from, KernelArgument::i32(0)}).str(), "");
   EXPECT_EQ(launch(64, {from, to, KernelArgument::i32(0)}).str(), "");
 }

@@ -293,7 +293,7 @@ TEST_F(SimulatedDeviceTest, Multiplies) {
             DIFFATTN_DEVICE_UNSUPPORTED);
 }
 
-/// What compiled code does, in one call.
+/// Arguments and results of `runStep`, which acts as compiled code does.
 struct Step {
   diffattn_address x;
   int32_t count;
@@ -401,7 +401,7 @@ TEST_F(SimulatedDeviceTest, CopiesBackTheRowsOfAView) {
 }
 
 TEST_F(SimulatedDeviceTest, WorksOnTheStreamThatItIsGiven) {
-  // What the table is asked, beside what the simulator does.
+  // Calls of the device's table are logged, then handed on to the simulator.
   static std::string log;
   static diffattn_device asked;
   log.clear();

@@ -57,7 +57,7 @@ protected:
                   options);
   }
 
-  /// What lies in shared memory then.
+  /// Expected contents of shared memory.
   std::vector<uint16_t> expectedTile(int x, int y) const {
     std::vector<uint16_t> tile(1024);
     for (int row = 0; row < 16; ++row)

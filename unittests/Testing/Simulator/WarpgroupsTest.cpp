@@ -68,7 +68,7 @@ TEST_F(WarpgroupsTest, AssemblyThatIsNotOfTheTable) {
       "\"~{memory}\"()\n  ret void");
   EXPECT_NE(compile(text, hopper()).find("the inline assembly \"wgmma"),
             std::string::npos);
-  // What the chip does not have.
+  // A chip without setmaxnreg refuses it.
   EXPECT_NE(compile(kernel(24, 240)).find("setmaxnreg"), std::string::npos);
   text = replaced(kernel(24, 240), "  ret void",
                   "  call void asm sideeffect "

@@ -69,7 +69,7 @@ public:
   /// Whether no other array shares the elements.
   bool isUnshared() const { return data.use_count() == 1; }
 
-  /// The same elements under another shape of as many elements, and another
+  /// These elements under another shape of as many elements; under another
   /// element type of the same form.
   Array reshaped(llvm::ArrayRef<int64_t> newShape) const;
   Array retyped(Type newElementType) const;

@@ -58,7 +58,7 @@ constexpr double kRandomRoundingsToBound = 16.0;
 
 struct Options {
   Precision precision = Precision::AsWritten;
-  /// Of the chance in `RandomlyRounded`.
+  /// Seed of the random numbers of `RandomlyRounded`.
   uint64_t seed = 0;
   /// Ops on elements, counted before each loop nest is begun, and at most this
   /// many.

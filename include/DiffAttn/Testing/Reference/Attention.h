@@ -43,7 +43,7 @@ struct View {
   bool isEmpty() const;
   int64_t rank() const { return static_cast<int64_t>(sizes.size()); }
   double at(const std::vector<int64_t> &index) const;
-  /// The same of an I64, exactly.
+  /// The element of an I64 view, exactly.
   int64_t integerAt(const std::vector<int64_t> &index) const;
 
   /// Views of the same memory: two axes exchanged; every `step`-th of `count`
@@ -121,8 +121,8 @@ struct AttentionResult {
   double scoreMagnitude = 0.0;
 };
 
-/// What is wrong with the shapes of `arguments`, and with what tables of
-/// sequences and pages hold; empty if nothing is.
+/// The first error in the shapes of `arguments`, or in the contents of tables
+/// of sequences and pages; empty if there is none.
 std::string check(const AttentionArguments &arguments);
 
 /// Whether query `i` of batch `b` sees key `j`; `group` is the noise head, and

@@ -93,7 +93,7 @@ struct Fault {
 
 llvm::raw_ostream &operator<<(llvm::raw_ostream &os, const Fault &fault);
 
-/// What one instruction did to memory, over the whole launch.
+/// Accesses of one instruction to memory, over the whole launch.
 struct SiteStats {
   SourcePoint where = {};
   /// How often a warp executed it.

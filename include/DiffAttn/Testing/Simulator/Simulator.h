@@ -27,7 +27,7 @@ class Module;
 
 namespace mlir::diffattn::sim {
 
-/// What the simulator must know of a chip. The numbers come from Target.
+/// Properties of a chip that the simulator reads. The numbers come from Target.
 struct SimChip {
   std::string name = "sm_80";
   /// Compute capability times ten: 80 for sm_80.
@@ -136,7 +136,7 @@ public:
   /// Whether there is such a kernel, and all their names.
   bool hasKernel(llvm::StringRef name) const;
   std::vector<std::string> getKernelNames() const;
-  /// What kernel `name`, which must exist, takes.
+  /// Parameters of kernel `name`, which must exist.
   llvm::ArrayRef<KernelParameter> getParameters(llvm::StringRef name) const;
 
   /// Runs the whole grid. An error is a launch that a driver would refuse; what

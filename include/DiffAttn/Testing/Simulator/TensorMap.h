@@ -15,8 +15,8 @@
 
 namespace mlir::diffattn::sim {
 
-/// What cuTensorMapEncodeTiled takes, as far as it is simulated: elements that
-/// are tiled without interleave and with an element stride of 1, and zeros
+/// Arguments of cuTensorMapEncodeTiled, as far as they are simulated: elements
+/// that are tiled without interleave and with an element stride of 1, and zeros
 /// where a box lies outside of the tensor. Axis 0 is contiguous.
 struct TensorMap {
   /// The address of the first element as kernels see it.
