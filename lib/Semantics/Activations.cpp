@@ -101,7 +101,7 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree,
        0x1.3997d6p-7f},
       {0x1.000002p+0f, 0x1.62e428p-1f, 0x1.ebf918p-3f, 0x1.c6b6e4p-5f,
        0x1.3d0c54p-7f, 0x1.5c08e6p-10f}};
-  // The same over [0, 1].
+  // Coefficients over [0, 1].
   static const float kAbove[4] = {0x1.fff632p-1f, 0x1.64444cp-1f,
                                   0x1.cefc4cp-3f, 0x1.3f96a4p-4f};
   const bool isBelow = cut != ExponentCut::Nearest;

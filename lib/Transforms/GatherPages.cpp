@@ -107,7 +107,7 @@ struct Gather final : OpRewritePattern<AttentionOp> {
 
   LogicalResult matchAndRewrite(AttentionOp op,
                                 PatternRewriter &rewriter) const override {
-    // Of packed sequences a table has rows that are no batches.
+    // Rows of the table of packed sequences are no batches.
     if (!op.isPaged() || op.isPacked() || !shouldGather(op))
       return rewriter.notifyMatchFailure(op, "has no pages to gather");
     gather(rewriter, op);

@@ -60,7 +60,7 @@ struct SequenceSlicer {
       keys = loadRows(b, op.getCuSeqlensK(), sequence);
   }
 
-  /// What is the sequence's of operand `number`; none if all of it is.
+  /// The slice of operand `number` for the sequence; none if it is all of it.
   std::optional<SliceOf> getSlice(unsigned number);
 
 private:

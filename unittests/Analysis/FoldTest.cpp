@@ -98,7 +98,7 @@ private:
   double steps;
 };
 
-/// What is rounded once is exact, in each type.
+/// A number that is rounded once is exact, in each type.
 TEST(FoldTest, RoundsArithmeticToTheType) {
   for (FloatType type : floatTypes()) {
     Draw draw(1);
@@ -209,7 +209,7 @@ TEST(FoldTest, CastsBetweenIntegersAndFloats) {
     }
 }
 
-/// What lies outside of the integers of a type, and NaN, is no number of it.
+/// A number outside of the integers of a type, and NaN, is no number of it.
 TEST(FoldTest, CastsFloatsToIntegersInBodies) {
   MLIRContext *context = &Program::context();
   for (FloatType real : floatTypes())

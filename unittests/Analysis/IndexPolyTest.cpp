@@ -79,7 +79,8 @@ struct Tree {
 };
 using TreeRef = std::shared_ptr<Tree>;
 
-/// What was computed at one point, and whether that stayed within 62 bits.
+/// A number that was computed at one point, and whether it stayed within 62
+/// bits.
 struct Exact {
   Wide number;
   bool fits;
@@ -252,7 +253,7 @@ TEST(IndexPolyTest, IsWhatItWasMadeOfAtEveryPoint) {
   EXPECT_GT(ranges, 150);
 }
 
-/// The same with large sizes: nothing is proven that a long axis breaks.
+/// Large sizes: nothing is proven that a long axis breaks.
 TEST(IndexPolyTest, HoldsForLargeSizes) {
   int64_t points = 0;
   for (int seed = 0; seed < 600; ++seed) {
@@ -445,7 +446,7 @@ TEST(IndexPolyTest, DividesBySums) {
     EXPECT_EQ(space.floorDiv(flat, length), row);
     EXPECT_EQ(space.mod(flat, length), k);
     EXPECT_EQ(space.floorDiv(flat, length * IndexPoly(4)), b);
-    // What goes beyond the axis is in the next one.
+    // A position beyond the axis is in the next one.
     EXPECT_NE(space.floorDiv(flat + 1, length), row);
     EXPECT_NE(space.floorDiv(flat - 1, length), row);
   }
@@ -473,7 +474,8 @@ TEST(IndexPolyTest, JoinsSizes) {
   IndexPoly x = t.size(tensor, 0), y = t.size(tensor, 1);
   t.joinProducts(x * y, x * IndexPoly(6));
   EXPECT_EQ(t.size(tensor, 1), IndexPoly(6));
-  // What says nothing changes nothing: 0 and names in terms of themselves.
+  // Equations without information change nothing: 0 and names in terms of
+  // themselves.
   IndexSpace u;
   IndexPoly p = u.size(tensor, 0);
   u.join(p, p * p);

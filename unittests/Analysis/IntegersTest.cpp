@@ -175,7 +175,7 @@ struct Seen {
   int64_t ranges = 0, truths = 0, numbers = 0;
 };
 
-/// What is read of every value of a program, once for all of its runs.
+/// Analyses of every value of a program, made once for all of its runs.
 class Readings {
 public:
   Readings(Program &program, ArrayRef<Value> values, Seen &seen)

@@ -263,7 +263,7 @@ Number Meaning::of(Expr expr, const Point &at) {
         return Number::of(isNan || x >= y);
       }
     }
-    // Of integers extended by their sign, which keeps either order.
+    // Extension by the sign keeps either order of integers.
     auto p = static_cast<uint64_t>(o[0].integer),
          q = static_cast<uint64_t>(o[1].integer);
     switch (static_cast<I>(expr->predicate)) {

@@ -34,7 +34,7 @@ struct Number {
   bool isDefined() const { return kind != Undefined; }
 };
 
-/// The same number; zeros of either sign and any two NaN are the same.
+/// Whether the numbers are equal; so are zeros of either sign and any two NaN.
 bool same(Number a, Number b);
 std::string text(Number number);
 
@@ -45,8 +45,7 @@ int64_t wrap(__int128 bits, mlir::Type type);
 /// The number of `type` nearest to `number`, ties to even.
 double nearest(long double number, mlir::Type type);
 
-/// What the one result of a scalar op is. Fails the test on an op that is
-/// not known.
+/// The one result of a scalar op. Fails the test on an op that is not known.
 Number compute(mlir::Operation *op, llvm::ArrayRef<Number> operands);
 
 /// Element-wise arithmetic by name, as in `addi`, for integers of `type`.

@@ -59,7 +59,7 @@ void forEach(ArrayRef<int64_t> shape,
   }
 }
 
-/// Of the shape of `array`, from what `fn` says of each position.
+/// An array of `shape` whose elements `fn` gives for each position.
 static Array fromPositions(ArrayRef<int64_t> shape,
                            llvm::function_ref<Number(ArrayRef<int64_t>)> fn) {
   Array array;

@@ -17,7 +17,7 @@
 
 namespace plain {
 
-/// The same numbers on every machine.
+/// Random choices, equal on every machine for a seed.
 class Draw {
 public:
   explicit Draw(uint64_t seed) : engine(seed) {}
@@ -72,8 +72,8 @@ mlir::OwningOpRef<mlir::ModuleOp> parseProgram(llvm::StringRef text);
 /// Integers at the edges of `type`: its least and greatest, -1, 0, 1, powers of
 /// two and their neighbours, and a few others.
 std::vector<int64_t> edgesOf(mlir::Type type, Draw &draw);
-/// The same of floats, with zeros, infinities, NaN, numbers near the ends of
-/// the range, and ones that end in a half.
+/// Floats at the edges of `type`, with zeros, infinities, NaN, numbers near the
+/// ends of the range, and ones that end in a half.
 std::vector<double> realEdgesOf(mlir::Type type, Draw &draw);
 
 /// Integer arithmetic on `pool`: appends up to `count` results of ops on its

@@ -91,7 +91,7 @@ TEST(SizesTest, WhatOpsTakeForGrantedIsTrustedOrNot) {
     }
 }
 
-/// What a value is made of gives its size, trusted or not.
+/// The operands of an op give the size of its result, trusted or not.
 TEST(SizesTest, SizesOfResultsAreComputed) {
   auto module = parseProgram(R"(
     func.func @main(%a: tensor<?x6x?xf32>, %k: index) {

@@ -22,7 +22,7 @@ enum class ExponentCut {
   /// The integer below, which an instruction of AVX-512DQ cuts off and another
   /// finds again in x: on a vector of 16. For a polynomial of degree 3.
   BelowByAvx512,
-  /// The same, with the same bits, on every CPU.
+  /// The integer below, on every CPU; the result has the bits of BelowByAvx512.
   Below,
 };
 

@@ -64,8 +64,8 @@ Value emitTanhSlope(MathBuilder &b, Value x);
 /// cap * tanh(x), where x is what `tanh` takes for score / cap.
 Value emitCapped(MathBuilder &b, Value x, Value cap);
 
-/// What a row subtracts from its scores: its maximum, or 0 where that is -inf,
-/// because it has seen no key, so that its scores stay -inf.
+/// The number that a row subtracts from its scores: its maximum, or 0 where
+/// that is -inf, because it has seen no key, so that its scores stay -inf.
 Value emitSubtrahend(MathBuilder &b, Value max);
 
 /// e^(score - max); 0 for a score of -inf, also where the maximum is, unless
@@ -84,8 +84,8 @@ Value emitInverseRms(MathBuilder &b, Value mean, Value eps, bool epsOutside);
 /// eps is 0 or so small that its inverse overflows.
 Value emitUnlessZeros(MathBuilder &b, Value factor, Value squares);
 
-/// What a number of a row of x is multiplied by at the end; null where absent.
-/// Weight and gate are loaded when their turn comes.
+/// Factors of a row of x at the end; null where absent. Weight and gate are
+/// loaded when their turn comes.
 struct RowEnd {
   Value factor, outScale;
   llvm::function_ref<Value()> normWeight, gate;

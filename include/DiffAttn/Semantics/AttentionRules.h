@@ -34,7 +34,7 @@ struct ScoreRules {
   bool hasTileMasks() const;
 };
 
-/// What follows the softmax.
+/// Attributes of the steps after the softmax.
 struct EpilogueRules {
   bool lambdaSigmoid = false;
   bool rmsNorm = false;
@@ -74,7 +74,7 @@ struct AttentionOperands {
   OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, x, o2,
       queryBounds, keyBounds, blockTable;
   std::array<OperandView, 2> sinks, lses;
-  /// What masks read, by number of the operand.
+  /// Operands read by the masks, indexed by `MaskOperand`.
   std::array<OperandView, std::size(kMaskOperands)> masks;
   const OperandView &mask(MaskOperand operand) const {
     return masks[static_cast<size_t>(operand)];

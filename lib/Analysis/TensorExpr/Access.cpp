@@ -207,8 +207,8 @@ static bool movesElements(Operation &op) {
          llvm::all_of(op.getResultTypes(), isInt);
 }
 
-/// What a body that only yields, or gathers at positions that it computes,
-/// reads.
+/// The element that a body reads that only yields, or gathers at positions that
+/// it computes.
 Expr ExprGraph::seeThroughBody(Value tensor, ArrayRef<IndexPoly> indices) {
   auto op = cast<linalg::LinalgOp>(tensor.getDefiningOp());
   if (!isElementwise(op) || !op.hasPureTensorSemantics() ||

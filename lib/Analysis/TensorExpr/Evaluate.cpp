@@ -14,7 +14,7 @@
 
 namespace mlir::diffattn::tensorexpr {
 
-/// Of the ops that have no kind of their own, those that are evaluated.
+/// Whether `op`, which has no kind of its own, is evaluated.
 static bool isEvaluated(Operation *op) {
   auto isInt = [](Type type) {
     return getElementTypeOrSelf(type).isIntOrIndex();
@@ -97,7 +97,7 @@ static std::optional<int64_t> convertToInteger(double number, Type type,
     return std::nullopt;
   llvm::APSInt integer(width, /*isUnsigned=*/!isSigned);
   bool exact;
-  // What does not fit has no defined value.
+  // A number that does not fit has no defined value.
   if (llvm::APFloat(number).convertToInteger(
           integer, llvm::APFloat::rmTowardZero, &exact) ==
       llvm::APFloat::opInvalidOp)

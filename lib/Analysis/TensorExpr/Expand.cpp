@@ -78,7 +78,7 @@ matchCombiner(Value value, Value accumulator) {
               [](auto) { return Combiner::Max; })
           .Case<arith::MinimumFOp, arith::MinNumFOp>(
               [](auto) { return Combiner::Min; })
-          // Of truth values; bits of a wider integer are not followed.
+          // Truth values only: bits of a wider integer are not followed.
           .Case<arith::AndIOp, arith::MinUIOp, arith::MaxSIOp>([](auto both) {
             return isInteger(both.getType())
                        ? std::nullopt
@@ -135,7 +135,7 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
     else if (!isa<AffineConstantExpr>(expr))
       return nullptr;
   }
-  // What the output does not name is reduced.
+  // Loops that the output does not name are reduced.
   SmallVector<AtomId, 1> bound;
   SmallVector<IndexPoly> loops;
   SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();

@@ -69,7 +69,7 @@ std::optional<double> ExprGraph::fold(Kind kind, ArrayRef<double> v) const {
     return v[0] / v[1];
   case Kind::Neg:
     return -v[0];
-  // What becomes of NaN is another question in each op of these kinds.
+  // Ops of these kinds differ in their results for NaN.
   case Kind::Max:
   case Kind::Min:
     if (std::isnan(v[0]) || std::isnan(v[1]))

@@ -314,7 +314,7 @@ IndexSpace::upperBoundOf(const Monomial &monomial) const {
 std::optional<IndexPoly> IndexSpace::lowerBound(const IndexPoly &poly) const {
   IndexPoly bound;
   for (auto &[monomial, coefficient] : poly.terms) {
-    // What is not known may still cancel out.
+    // Sizes and opaque integers are kept, as they may still cancel out.
     bool fixed = llvm::all_of(monomial, [&](AtomId id) {
       return atoms[id].isSize || atoms[id].kind == Atom::Opaque;
     });

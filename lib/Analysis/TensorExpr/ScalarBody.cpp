@@ -79,7 +79,7 @@ Expr ExprGraph::bodyExpr(Value value, ArrayRef<IndexPoly> loops,
       operands.push_back(expr);
     }
     if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
-      // What a body makes of its own elements is no tensor of the graph.
+      // A tensor that a body makes of its own elements is none of the graph.
       Operation *source = extract.getTensor().getDefiningOp();
       if (source && source->getParentOfType<linalg::LinalgOp>() &&
           !source->hasTrait<OpTrait::ConstantLike>())

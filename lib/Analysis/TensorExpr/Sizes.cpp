@@ -91,7 +91,7 @@ IndexPoly ExprGraph::readPoly(Value integer) {
         return axis ? sizeOf(dim.getSource(), *axis) : space.opaque(integer);
       })
       .Case([&](tensor::ExtractOp extract) -> IndexPoly {
-        // Of a tensor of sizes.
+        // An element of a tensor of sizes.
         SmallVector<IndexPoly> indices;
         for (Value at : extract.getIndices())
           indices.push_back(polyOf(at));

@@ -180,7 +180,7 @@ Value Backward::buildProducts(const GradientMap &map,
     loops[axis] = par;
     outAxes.push_back(axis);
   }
-  // What is not seen may be NaN, and 0 * NaN is NaN.
+  // A hidden number may be NaN, and 0 * NaN is NaN.
   return sb.generic(read, sb.filled(sizes, 0.0f), outAxes, loops,
                     [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       Value product = arith::MulFOp::create(

@@ -13,7 +13,7 @@
 
 namespace mlir::diffattn {
 
-/// What follows the difference of the maps; values are null where absent.
+/// Inputs of the steps after the difference of the maps; null where absent.
 struct EpilogueInputs {
   EpilogueRules rules;
   Value normWeight, gate;

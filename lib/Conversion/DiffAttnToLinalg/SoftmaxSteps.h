@@ -12,7 +12,7 @@
 
 namespace mlir::diffattn {
 
-/// What both maps make their scores with.
+/// Inputs of the scores that both maps share.
 struct ScoreInputs {
   ScoreRules rules;
   /// The operands that masks read, and the axes of those that are there.

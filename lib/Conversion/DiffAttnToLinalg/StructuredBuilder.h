@@ -55,9 +55,9 @@ public:
 
   /// The size of `shaped` along `axis`, as an attribute where it is static.
   OpFoldResult size(Value shaped, int64_t axis);
-  /// The same as an i64 value.
+  /// The size of `shaped` along `axis` as an i64 value.
   Value sizeAsI64(Value shaped, int64_t axis);
-  /// The same as an f32 value.
+  /// The size of `shaped` along `axis` as an f32 value.
   Value sizeAsF32(Value shaped, int64_t axis);
   /// The sizes of `shaped` along all axes.
   SmallVector<OpFoldResult> sizes(Value shaped);

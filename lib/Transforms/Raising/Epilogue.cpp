@@ -213,7 +213,7 @@ std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
   std::optional<int64_t> width = graph.space.extent(expr->bound[0]).constant();
   if (!width || std::fabs(*divisor - *width) > allowed * *width)
     return std::nullopt;
-  // Of part of a head it is another norm.
+  // A norm over part of a head is another norm.
   if (graph.space.extent(expr->bound[0]) !=
       graph.space.extent(found.roles.valueWidth))
     return std::nullopt;
@@ -223,7 +223,8 @@ std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
   Expr a = open(square->operands[0]), b = open(square->operands[1]);
   if (!isCore(a) || !isCore(b) || a->indices != b->indices)
     return std::nullopt;
-  // The same element but for the axis of the width, which the sum runs over.
+  // Its indices must be those of the core but along the axis of the width,
+  // which the sum runs over.
   bool alongWidth = false;
   for (auto [axis, poly] : llvm::enumerate(a->indices)) {
     if (graph.space.mentions(poly, expr->bound[0])) {
@@ -320,8 +321,8 @@ static bool unify(ExprGraph &graph, ArrayRef<IndexPoly> later,
   return true;
 }
 
-/// The same where positions cut through a loop: tries the loops of the roles
-/// for those of the later value.
+/// Maps loops to roles where positions cut through a loop: tries the loops of
+/// the roles for those of the later value.
 static bool unifyLoops(ExprGraph &graph, ArrayRef<IndexPoly> later,
                        ArrayRef<IndexPoly> roles, ArrayRef<AtomId> loops,
                        ArrayRef<AtomId> candidates,

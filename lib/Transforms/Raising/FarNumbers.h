@@ -17,7 +17,7 @@ using namespace tensorexpr;
 /// is in a row.
 inline constexpr double kFarNumber = 1e4;
 
-/// What `readsFarNumber` takes for far.
+/// Numbers that `readsFarNumber` looks for beside those of `kFarNumber`.
 struct FarNumbers {
   /// Also infinity, which hides a key whatever else is added.
   bool infinite;

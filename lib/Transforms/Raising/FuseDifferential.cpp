@@ -207,7 +207,8 @@ bool Round::raise(bool single) {
       std::string reason;
       if (isStale(candidate.root) || tryRaise(candidate, single, reason))
         continue;
-      // What follows a refused difference would be refused again.
+      // An attention that depends on a refused difference would be refused
+      // again.
       bool news = llvm::any_of(maps.used,
                                [&](Value map) { return !told.contains(map); });
       if (!reason.empty() && news) {
@@ -255,7 +256,7 @@ void Round::markChanged(Value value) {
       continue;
     work.push_back(op->getParentOp());
     llvm::append_range(work, op->getUsers());
-    // What a loop hands to its body is no result.
+    // Values that a loop hands to its body are no results.
     for (Region &region : op->getRegions())
       for (Operation &inner : region.getOps())
         work.push_back(&inner);

@@ -436,8 +436,8 @@ static bool holdsSoftmax(Expr expr) {
 std::optional<Terms> Maps::linearizeNode(Expr expr) {
   if (expr->kind == Kind::Const)
     return Terms{{expr->number, {}, nullptr, nullptr}};
-  // What is one for all keys of a product is no map of it, even where another
-  // softmax made it.
+  // A factor that is one for all keys of a product is no map of it, even where
+  // another softmax made it.
   if (!dependsOnMap(expr) || (summed && !graph.mentions(expr, *summed))) {
     if (std::optional<double> number = graph.constantValue(expr))
       return Terms{{*number, {}, nullptr, nullptr}};

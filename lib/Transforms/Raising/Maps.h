@@ -79,7 +79,7 @@ public:
   std::optional<AtomId> sharedKey;
   /// Why the last `linearize` gave nothing, where that is worth a remark.
   std::string reason;
-  /// What keeps one of these from being a softmax, empty where nothing does.
+  /// Why one of these is no softmax; empty where all are.
   llvm::StringRef flaw;
   bool droppedNanGuard = false;
   /// Whether one of these `losesFarRows` (Softmax).

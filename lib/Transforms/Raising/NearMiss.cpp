@@ -17,7 +17,7 @@
 namespace mlir::diffattn::raise {
 
 namespace {
-/// What is known of one tensor: the parts of softmaxes that it is made of.
+/// The parts of softmaxes that one tensor is made of.
 struct Parts {
   /// Numbers of parts. A slice of a softmax is a part of its own.
   llvm::SetVector<unsigned> numbers;
@@ -129,7 +129,8 @@ unsigned NearMissFinder::softmaxesIn(Expr element) {
   return count;
 }
 
-/// The same of what makes `value`, at most 2.
+/// How many quotients in the body that makes `value` look like a softmax, at
+/// most 2.
 unsigned NearMissFinder::softmaxesIn(Value value) {
   Operation *op = value.getDefiningOp();
   if (maps.isSoftmax(value) || isa<linalg::SoftmaxOp>(op))
@@ -205,7 +206,7 @@ void NearMissFinder::visit(Operation *op) {
     operands = readBy(linalgOp);
   else
     llvm::append_range(operands, op->getOperands());
-  // What a branch or a loop leaves with.
+  // Values that a branch or a loop yields.
   for (Region &region : op->getRegions())
     for (Block &block : region)
       if (!linalgOp && block.mightHaveTerminator())

@@ -126,7 +126,7 @@ static bool isRoundedBehind(Value result, Type half) {
   work.insert(result);
   for (unsigned next = 0; next < work.size(); ++next) {
     Value value = work[next];
-    // What nothing reads is not known to be rounded.
+    // A value without a reader is not known to be rounded.
     if (value.use_empty() ||
         !llvm::all_of(value.getUses(),
                       [&](OpOperand &use) { return rounds(use, half, work); }))

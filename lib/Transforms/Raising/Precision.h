@@ -24,7 +24,7 @@ Expr fromHalf(ExprGraph &graph, Expr expr);
 StringRef findDouble(ExprGraph &graph, Differential &found);
 
 struct Precision {
-  /// Of queries, keys and values.
+  /// Element type of queries, keys and values.
   Type elements;
   /// Why 16-bit operands are computed in f32; empty where they are not.
   std::string whyF32;

@@ -98,7 +98,7 @@ bool RoleSolver::solve() {
       if (graph.space[id].kind == IndexSpace::Atom::Loop)
         loops.push_back(id);
     });
-  // What multiplies a map, not the values, and differs by query and key.
+  // A factor that differs by query and key multiplies a map, not the values.
   SmallVector<Expr> factors;
   flattenProduct(found.value, factors);
   for (AtomId loop : loops)
@@ -185,7 +185,7 @@ bool RoleSolver::solve() {
       reason = "the width of a head is not known";
       return false;
     }
-  // Of one batch the only loop of a sink is that of heads.
+  // With one batch the only loop of a sink is that of heads.
   if (found.sink && in(found.sink, found.roles.batch) &&
       graph.space.extent(found.roles.head) == IndexPoly(1) &&
       graph.space.extent(found.roles.batch).constant())

@@ -179,7 +179,7 @@ bool SoftmaxMatcher::isShiftedByMaximum(Expr exponent, AtomId key) {
                      graph.peelCasts(difference->operands[0]));
 }
 
-/// What `factor` is true of, if it is 1 where that holds and 0 elsewhere.
+/// The condition under which `factor` is 1, if it is 0 elsewhere; else null.
 Expr SoftmaxMatcher::truthOf(Expr factor) {
   Expr opened = graph.open(factor);
   if (opened->kind == Kind::Select) {
@@ -303,7 +303,8 @@ void SoftmaxMatcher::flatten(Expr expr, bool positive,
   }
 }
 
-/// What of the sum `expr` depends on the key; the other terms go to `free`.
+/// The part of the sum `expr` that depends on the key; the other terms go to
+/// `free`.
 Expr SoftmaxMatcher::split(Expr expr, AtomId key, bool positive,
                            SmallVector<Signed> &free) {
   expr = graph.stripCasts(expr);

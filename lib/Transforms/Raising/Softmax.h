@@ -40,7 +40,7 @@ Expr withoutZeroedKeys(ExprGraph &graph, Expr scores, Expr visible);
 /// exp(x - log(sum(exp(x)))), each with any shift of the rows.
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value);
 
-/// The same of an expression: a softmax along one of `loops`.
+/// Reads `element` as a softmax along one of `loops`.
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Expr element,
                                     ArrayRef<IndexPoly> loops);
 

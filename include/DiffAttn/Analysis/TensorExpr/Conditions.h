@@ -15,9 +15,9 @@
 
 namespace mlir::diffattn::tensorexpr {
 
-/// What `condition` comes to if the values that `isFinite` names are finite
-/// numbers; none where that depends on the numbers. Sets `testsNan` if a value
-/// is asked whether it is NaN.
+/// The truth of `condition` if the values that `isFinite` names are finite
+/// numbers; none where it depends on the numbers. Sets `testsNan` if a value is
+/// tested for NaN.
 std::optional<bool> truthIfFinite(ExprGraph &graph, Expr condition,
                                   llvm::function_ref<bool(Expr)> isFinite,
                                   bool &testsNan);

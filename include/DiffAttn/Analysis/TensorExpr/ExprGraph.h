@@ -83,8 +83,8 @@ public:
   Expr load(Value tensor, ArrayRef<IndexPoly> indices);
   /// A scalar that is computed outside of any tensor op.
   Expr scalar(Value value);
-  /// What the op behind a load computes for that element; null where it is not
-  /// understood, and of what is no load.
+  /// The element that `load` reads in terms of the op that computes it; null
+  /// where that op is not understood, and for other kinds than loads.
   Expr expand(Expr load);
   /// Takes casts off and expands, until something else than a load is on top or
   /// nothing is left to expand.
@@ -98,7 +98,7 @@ public:
   /// itself (IndexSpace::opaque).
   IndexPoly polyOf(Value integer);
   IndexPoly polyOf(OpFoldResult integer);
-  /// What a comparison of integers comes to, if that is known.
+  /// The result of a comparison of integers, if it is known.
   std::optional<bool> truthOf(Value condition);
   /// True if differences of `poly` to another such do not wrap around.
   bool isBounded(const IndexPoly &poly) const;
@@ -152,7 +152,7 @@ public:
   /// none where it has no defined value. Rounded as its ops round.
   std::optional<double> evaluate(Expr expr,
                                  const llvm::DenseMap<AtomId, int64_t> &at);
-  /// The same of an integer, exactly; a truth value is 0 or 1.
+  /// The value of an integer expression, exactly; a truth value is 0 or 1.
   std::optional<int64_t>
   evaluateInteger(Expr expr, const llvm::DenseMap<AtomId, int64_t> &at);
   /// The number that `expr` is at every position, if it is one.
@@ -181,7 +181,7 @@ private:
   Expr compareIndices(Expr a, Expr b, int64_t predicate);
   Expr truthOp(Operation *op, ArrayRef<Expr> operands);
   Expr castTruth(Operation *op, Expr truth);
-  /// What `op` makes of integers; null where it stays as it is.
+  /// The result of `op` on integers; null where the op stays as it is.
   Expr integerOp(Operation *op, ArrayRef<Expr> operands);
 
   // Sums.cpp
@@ -227,11 +227,12 @@ private:
 
   MLIRContext *context;
   std::deque<Node> nodes;
-  /// What was read through the body that makes a tensor, by the position, and
-  /// whether that was read under a condition.
+  /// Elements that were read through the body that makes a tensor, by position
+  /// and by whether they were read under a condition.
   using Place = std::pair<bool, std::vector<std::map<Monomial, int64_t>>>;
   llvm::DenseMap<Value, std::map<Place, Expr>> gathered;
-  /// Of the outermost call of polyOf, and of scalar, that is under way.
+  /// Depth and steps of the outermost call of polyOf, and of scalar, that is
+  /// under way.
   unsigned polyDepth = 0, polySteps = 0, scalarDepth = 0, scalarSteps = 0;
   /// Whether what bodyExpr reads is read under a condition.
   bool conditional = false;

@@ -129,7 +129,8 @@ public:
   }
   /// States that two sizes are equal. Only before the first other use.
   void join(const IndexPoly &a, const IndexPoly &b);
-  /// The same, where sizes that both products have in common are left out.
+  /// States that two products are equal; sizes that both have in common are
+  /// left out. Only before the first other use.
   void joinProducts(const IndexPoly &a, const IndexPoly &b);
 
   /// A tensor and axis whose size `size` is, or an integer that it is and
@@ -158,7 +159,8 @@ public:
   bool provablyNonNegative(const IndexPoly &poly) const {
     return provablyNonNegative(poly, [](AtomId) { return true; });
   }
-  /// The same where only the sizes that `isPositive` names cannot be 0.
+  /// True if `poly` is at least 0 where only the sizes that `isPositive` names
+  /// cannot be 0.
   bool provablyNonNegative(const IndexPoly &poly,
                            llvm::function_ref<bool(AtomId)> isPositive) const;
   /// The number of atoms in `poly`, also of those inside of divisions: what it

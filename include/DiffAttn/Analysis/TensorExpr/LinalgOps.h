@@ -23,7 +23,8 @@ bool isElementwise(linalg::LinalgOp op);
 /// The reduction loops of `op` that are not known to run once.
 unsigned numberOfSums(linalg::LinalgOp op);
 
-/// What `op` reads: its inputs, and what its body extracts from.
+/// Values that `op` reads: its inputs, and tensors from which its body
+/// extracts.
 SmallVector<Value> readBy(linalg::LinalgOp op);
 
 /// The axis that `dim` reads, if it is a constant and the operand has it.

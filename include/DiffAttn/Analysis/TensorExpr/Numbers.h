@@ -34,16 +34,16 @@ inline bool isNumberOfF64(Type type) {
   return real && real.getWidth() <= 64;
 }
 
-/// What an op of arith or math makes of integers of up to 64 bits. Operands and
-/// result are extended by their sign, truth values are 0 or 1.
+/// The result of an op of arith or math on integers of up to 64 bits. Operands
+/// and result are extended by their sign, truth values are 0 or 1.
 std::optional<int64_t> evaluateInteger(Operation *op,
                                        ArrayRef<int64_t> operands);
 
 /// The number of `type` nearest to `number`, ties to even.
 double roundTo(double number, Type type);
 
-/// What an arith::CmpFPredicate, or an arith::CmpIPredicate on integers that
-/// are extended by their sign, says of two numbers.
+/// The result of an arith::CmpFPredicate, or of an arith::CmpIPredicate on
+/// integers that are extended by their sign.
 bool compareF(int64_t predicate, double a, double b);
 bool compareI(int64_t predicate, int64_t a, int64_t b);
 
@@ -53,7 +53,7 @@ std::optional<int64_t> constantInteger(Value integer);
 /// Element `position` (row-major) of the constant `elements`, dense or a
 /// resource; none behind its end, and where it is of another kind.
 std::optional<double> constantAt(Attribute elements, int64_t position);
-/// The same of integers, exactly.
+/// Element `position` of a constant of integers, exactly.
 std::optional<int64_t> integerAt(Attribute elements, int64_t position);
 
 } // namespace mlir::diffattn::tensorexpr
