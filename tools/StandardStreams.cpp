@@ -41,7 +41,8 @@ static void checkStreams() {
                  << code.message() << "\n";
     ::_exit(streamOptions.failureCode);
   }
-  // What nobody can be told must not end the process in another way.
+  // An error of standard error cannot be reported, and must not end the process
+  // in another way.
   llvm::errs().clear_error();
 }
 

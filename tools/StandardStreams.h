@@ -17,7 +17,7 @@ namespace mlir::diffattn {
 inline constexpr int kReaderHasGone = 128 + SIGPIPE;
 
 struct StandardStreamOptions {
-  /// What an error message begins with, as "diffattn-opt: error: ".
+  /// Beginning of an error message, as "diffattn-opt: error: ".
   const char *messagePrefix;
   /// Exit status where standard output cannot be written.
   int failureCode;

@@ -28,7 +28,7 @@ using namespace diffattn_rt;
 struct diffattn_options : CallerOptions {};
 
 namespace {
-/// What the compiler said, with the texts that the C API points at.
+/// Messages of the compiler, with the texts that the C API points at.
 class DiagnosticList {
 public:
   DiagnosticList() = default;
@@ -70,7 +70,7 @@ struct diffattn_program {
 };
 
 static thread_local std::string lastError;
-/// Of the last call that compiled and gave no program.
+/// Diagnostics of the last call that compiled and gave no program.
 static thread_local DiagnosticList lastDiagnostics;
 
 static int32_t fail(ErrorClass errorClass, const llvm::Twine &message) {
@@ -417,7 +417,7 @@ int32_t diffattn_judge(const diffattn_program *program, const char *ir,
     if (llvm::Error error = files.add(path))
       return fail(std::move(error));
   llvm::StringRef text(ir, ir_bytes);
-  // What compiling refuses is refused in the same words.
+  // A module that does not compile is refused with the compiler's own error.
   if (auto input = emitStage(text, options->compile, "input", nullptr); !input)
     return fail(input.takeError());
   OracleOptions oracleOptions;

@@ -76,7 +76,7 @@ static llvm::Expected<std::string> findLinker(const LinkerSearch &search) {
 
 namespace {
 
-/// What an object needs from elsewhere.
+/// Symbols that an object needs from elsewhere.
 struct Needs {
   std::map<std::string, size_t> table; // symbol -> place in the runtime's table
   std::vector<SystemSymbol> system;

@@ -30,7 +30,8 @@ struct CacheRecord {
   llvm::StringRef metadata, signature, object, blobs;
 };
 
-/// Of the parts with their sizes, so that no two lists of parts look the same.
+/// SHA-256 of `parts`, each preceded by its length: {"ab", "c"} and {"a", "bc"}
+/// differ.
 std::string sha256(llvm::ArrayRef<llvm::StringRef> parts);
 
 std::string writeCacheRecord(CacheRecordKind kind, llvm::StringRef key,
@@ -40,7 +41,8 @@ std::string writeCacheRecord(CacheRecordKind kind, llvm::StringRef key,
 std::optional<CacheRecord> parseCacheRecord(CacheRecordKind kind,
                                             llvm::StringRef bytes,
                                             llvm::StringRef key);
-/// The same for a record of any kind.
+/// The parts of `bytes`; null if they are no whole record of `key`, of any
+/// kind.
 std::optional<CacheRecord> parseCacheRecord(llvm::StringRef bytes,
                                             llvm::StringRef key);
 

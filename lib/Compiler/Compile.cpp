@@ -47,7 +47,7 @@ using namespace diffattn_rt;
 
 namespace {
 
-/// What the kernels of a GPU can be handed on as.
+/// Forms of a GPU's kernels in the result.
 enum class KernelForm { None, Ptx, Cubin };
 
 /// One module on its way down, with the text of what was said about it.
@@ -86,8 +86,8 @@ public:
   }
   llvm::Expected<std::unique_ptr<llvm::Module>>
   translate(const Signature &signature);
-  /// What `write` makes of a module of LLVM IR. LLVM ends the process where it
-  /// has no code for what a module asks for, as an intrinsic of another
+  /// The output of `write` for a module of LLVM IR. LLVM ends the process where
+  /// it has no code for a construct of the module, as an intrinsic of another
   /// machine; here that is an error.
   llvm::Expected<std::string> generate(
       std::unique_ptr<llvm::Module> llvmModule,
@@ -496,7 +496,7 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
       return error;
   if (llvm::Error error = compilation.lower(Stage::GPU))
     return error;
-  // What code for a device reads as one matrix has to lie so.
+  // Weights that code for a device reads as one matrix have to lie so.
   auto weights = compilation.weights();
   if (!weights)
     return weights.takeError();

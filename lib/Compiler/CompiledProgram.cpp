@@ -39,8 +39,8 @@ struct CompiledProgram::Impl {
   /// Frees what constants were packed into; null if none can be.
   void (*releaseConstants)() = nullptr;
 
-  /// What the linker says of symbols that failed, beside the error of a lookup,
-  /// which names those that needed them.
+  /// Names of symbols that were not found; the error of a lookup names those
+  /// that needed them.
   std::string missing;
 
   void releasePacked() {
@@ -67,7 +67,8 @@ bool CompiledProgram::hasWeights() const {
 
 DeviceProgram *CompiledProgram::getDevice() const { return impl->device.get(); }
 
-/// What the system says of tiles that it does not let this process use.
+/// A note with the system's reason for refusing tiles to this process; empty if
+/// it does not refuse them.
 static std::string getTileNote(const CpuTarget &cpu) {
   std::string refusal = cpu.has("amx-tile") ? getTileRefusal() : "";
   return refusal.empty() ? "" : "; of tiles the system says: " + refusal;

@@ -12,7 +12,7 @@
 
 namespace mlir::diffattn {
 
-/// What is said of a crash.
+/// The error message for a crash.
 inline constexpr llvm::StringLiteral kCrashed =
     "expected MLIR to report what it cannot take, but it crashed";
 

@@ -222,7 +222,7 @@ std::string mlir::diffattn::adviseOnDialects(StringRef said, bool wasRead) {
     size_t end = std::min(said.find_if_not(isPart, at), said.size());
     if (end > at && end < said.size() && StringRef(".'\"").contains(said[end]))
       names.insert(said.slice(at, end));
-    // What follows a dot is no dialect.
+    // A name after a dot is no dialect.
     if (end < said.size() && said[end] == '.')
       end = std::min(
           said.find_if_not([&](char c) { return isPart(c) || c == '.'; }, end),

@@ -13,24 +13,27 @@
 
 namespace mlir::diffattn {
 
-/// What a file that was given as a module is, as its first bytes say, and what
-/// makes a module of it; empty for MLIR and for what is not known.
+/// Names the format of a file that was given as a module, by its first bytes,
+/// and a tool that makes a module of it; empty for MLIR and for unknown
+/// formats.
 std::string adviseOnModuleFile(llvm::StringRef bytes);
 
-/// The same for a path that leads to a folder, and the command for what the
-/// folder holds; empty if it leads to none.
+/// Advice on a path that was given as a module and leads to a folder, with the
+/// command for its contents; empty if it leads to none.
 std::string adviseOnModuleFolder(llvm::StringRef path);
 
-/// The same for a file that was given as safetensors.
+/// Names the format of a file that was given as safetensors, by its first
+/// bytes; empty if it is not known.
 std::string adviseOnWeightFile(llvm::StringRef bytes);
 
-/// The same for a folder without safetensors: a bundle, or weights in another
-/// format.
+/// Advice on a folder without safetensors: a bundle, or weights in another
+/// format; else empty.
 std::string adviseOnWeightFolder(llvm::StringRef folder);
 
-/// What lowers a module to dialects that are taken here, if MLIR's parser
-/// `said` that it lacks a known importer's, or a pass of a module that
-/// `wasRead` speaks of one of MLIR's own that importers make; else empty.
+/// How to lower a module to dialects that are taken here, by MLIR's messages
+/// `said`: the parser lacks a known importer's dialect or, if the module
+/// `wasRead`, a pass names one of MLIR's own that importers make. Empty for
+/// other messages.
 std::string adviseOnDialects(llvm::StringRef said, bool wasRead);
 
 } // namespace mlir::diffattn

@@ -173,8 +173,8 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
 
 void ObjectCache::recallHost(StringRef text) const {
   llvm::Expected<ExecutionTarget> target = parseTarget(text);
-  // What is no target is a list of chips, whose host code is for native, or an
-  // error that others tell.
+  // A text that is no target is a list of chips, whose host code is for native,
+  // or an error that other code reports.
   const bool isNative = !target || target->isa == "native";
   if (!target)
     llvm::consumeError(target.takeError());

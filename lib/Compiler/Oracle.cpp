@@ -178,9 +178,9 @@ static int64_t getBlockSize(llvm::ArrayRef<int64_t> shape) {
   return size;
 }
 
-/// What kernels round in f32 where the program rounds nothing: the weight of a
-/// row's only key is 1 for the program, and for a kernel a power times a
-/// reciprocal, in each map.
+/// Relative error of roundings of kernels in f32 where the program has none:
+/// the weight of a row's only key is 1 for the program, and for a kernel a
+/// power times a reciprocal, in each map.
 static constexpr double kKernelRoundings = 8 * 0x1p-24;
 
 /// A result may be off by kRandomRoundingsToBound times what random roundings

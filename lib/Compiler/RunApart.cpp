@@ -89,7 +89,7 @@ static void confine(const ApartLimits &limits) {
   ::_exit(0);
 }
 
-/// What comes until the other end is closed; nothing if that takes longer.
+/// Reads until the other end is closed; nothing if that takes longer.
 static std::optional<std::string> readAll(int pipe,
                                           std::chrono::seconds longest) {
   const auto end = std::chrono::steady_clock::now() + longest;

@@ -29,15 +29,15 @@ private:
   std::shared_lock<std::shared_mutex> lock;
 };
 
-/// What a process may take: seconds of a CPU, bytes beyond those of the process
+/// Limits of a process: seconds of a CPU, bytes beyond those of the process
 /// that started it, and seconds of the clock.
 struct ApartLimits {
   int64_t seconds = 0, bytes = 0, elapsed = 0;
 };
 
-/// What `action` returns, from a copy of this process that ends with it.
-/// Damage that it does to memory stays there; a crash, or more time or memory
-/// than `limits` allow, is an error. The caller holds no `NoForks`.
+/// Runs `action` in a copy of this process that ends with it, and returns its
+/// result. Damage that it does to memory stays there; a crash, or more time or
+/// memory than `limits` allow, is an error. The caller holds no `NoForks`.
 llvm::Expected<std::string> runApart(const ApartLimits &limits,
                                      llvm::function_ref<std::string()> action);
 

@@ -32,8 +32,8 @@ describeKernels(ArrayAttr list, const llvm::Module &kernels);
 /// takes a byte.
 llvm::Expected<std::string> getElementBytes(Attribute value);
 
-/// What a record keeps: all but the bytes of images and constants in JSON, and
-/// these one after another.
+/// The two parts of a record: all but the bytes of images and constants in
+/// JSON, and these one after another.
 llvm::json::Object toJSON(const diffattn_rt::DeviceCode &code);
 std::string getBlobs(const diffattn_rt::DeviceCode &code);
 /// Nothing if the two do not belong together.

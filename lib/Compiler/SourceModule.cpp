@@ -41,7 +41,7 @@ SourceModule::SourceModule(const DialectRegistry &registry, llvm::StringRef ir,
   context->printOpOnDiagnostic(false);
 }
 
-/// What MLIR says shows the line that it speaks of, however long that is.
+/// Cuts long lines of MLIR's messages, which quote whole lines of the source.
 static std::string clipLines(llvm::StringRef text) {
   constexpr size_t kMaxColumns = 1000;
   std::string clipped;

@@ -91,7 +91,7 @@ mlir::diffattn::getBundleTargets(StringRef text) {
   return targets;
 }
 
-/// What the instruction set asks of a CPU beyond any x86-64.
+/// Features of the instruction set beyond those of any x86-64.
 static std::vector<std::string> getNeededFeatures(StringRef isa) {
   llvm::SmallVector<StringRef> base, all;
   llvm::X86::getFeaturesForCPU("x86-64", base);

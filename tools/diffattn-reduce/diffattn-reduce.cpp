@@ -20,7 +20,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
-/// What `-o` names, an option that MLIR keeps to itself.
+/// The file that `-o` names; "-" without one. MLIR keeps the option to itself.
 static llvm::StringRef findOutput(llvm::ArrayRef<char *> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     llvm::StringRef text = arguments[i];

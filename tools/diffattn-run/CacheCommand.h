@@ -21,7 +21,7 @@ namespace mlir::diffattn {
 /// and hold code of whoever filled that place. Empty if there is no folder.
 std::string getCacheFolder(const Options &options);
 
-/// What an empty folder is told as.
+/// The error message for an empty folder.
 inline constexpr llvm::StringLiteral kNoCacheFolder =
     "expected --cache-dir, DIFFATTN_CACHE_DIR, or an absolute XDG_CACHE_HOME "
     "or home directory";

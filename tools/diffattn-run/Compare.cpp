@@ -33,8 +33,8 @@ DType mlir::diffattn::getCoarsestType(llvm::ArrayRef<DType> types) {
   return DIFFATTN_F32;
 }
 
-/// What one rounding to the type and a different order of sums may cost. What
-/// is computed from a coarser type is rounded to it on the way.
+/// Tolerance for one rounding to the type and a different order of sums.
+/// Numbers that are computed from a coarser type are rounded to it on the way.
 static Tolerance resolve(Tolerance tolerance, DType dtype) {
   const DType coarsest = getCoarsestType({dtype, tolerance.computedFrom});
   double defaults[2] = {1e-5, 1e-4};

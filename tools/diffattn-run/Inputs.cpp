@@ -37,7 +37,8 @@ static llvm::Expected<ShapedName> parseType(StringRef text, StringRef type) {
   ShapedName result;
   llvm::SmallVector<StringRef> parts;
   type.split(parts, 'x');
-  // Of ui8 and the like, 'x' is no part; the last part is the element type.
+  // The last part is the element type: 'x' separates sizes, and no type has
+  // one.
   std::optional<DType> dtype = parseDType(parts.back());
   if (!dtype)
     return inputError(text, "expected sizes and an element type as in 2x3xf32, "

@@ -26,7 +26,7 @@ struct Options {
   std::string entry;
   std::vector<std::string> inputs, weightPaths;
   uint64_t seed = 0;
-  /// What the table of options knows, and as it was given: a name and a text.
+  /// Options of the table, parsed, and as they were given: a name and a text.
   CallerOptions caller;
   std::vector<std::pair<std::string, std::string>> given;
   std::string emit, emitFile;

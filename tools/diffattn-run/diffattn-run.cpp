@@ -439,7 +439,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     printSignature((*program)->getSignature());
     return true;
   }
-  // What comes from the cache was not compiled, so nothing was asked yet.
+  // A program from the cache was not compiled, so no call was prepared yet.
   if (llvm::Error error = prepare((*program)->getSignature()))
     return error;
   auto &[name, wanted, arguments] = *call;

@@ -21,7 +21,7 @@ llvm::PassPluginLibraryInfo getPollyPluginInfo() {
 
 int diffattn_ld_main(int argc, char **argv) {
   llvm::SmallVector<const char *> arguments(argv, argv + argc);
-  // What errors begin with.
+  // Beginning of error messages.
   arguments[0] = "ld.lld";
   return !lld::elf::link(arguments, llvm::outs(), llvm::errs(),
                          /*exitEarly=*/true, /*disableOutput=*/false);

@@ -51,7 +51,7 @@ TEST(InputLimits, TextWithinThem) {
         aliases('#', "1 : i32", "[{}]", 100),
         aliases('!', "f32", "tuple<{}, {}>", 18),
         repeat("#a = 1 : i32\n", 1000) + repeat("foo #a ", 1000),
-        // What ops use is not part of the alias above them.
+        // Operands of ops are not part of the alias above them.
         aliases('!', "f32", "tuple<{}, {}>", 15) + repeat("foo !a15\n", 1000),
         std::string("\"unfinished \\"), std::string("#"), std::string("-")})
     EXPECT_EQ(findTextBeyondLimits(text), "") << text.substr(0, 200);
@@ -81,7 +81,7 @@ TEST(InputLimits, TextBeyondThem) {
         << findTextBeyondLimits(text);
 }
 
-/// What the check says of `text`; empty if all is well.
+/// Errors of the check on `text`; empty if there are none.
 std::string checkSizes(llvm::StringRef text) {
   MLIRContext context;
   context.loadDialect<arith::ArithDialect, func::FuncDialect>();

@@ -43,7 +43,7 @@ constexpr const char *kGlobals = R"(
   ml_program.global private @constant(dense<1.0> : tensor<2xf32>) : tensor<2xf32>
 )";
 
-// What diffattn-bind-weights leaves of these globals.
+// These globals after diffattn-bind-weights.
 constexpr const char *kSlots = R"(
   module attributes {diffattn.weights = [
     #diffattn.weight<name = "embed", type = tensor<8x4xbf16>, source = "lm_head", transpose = true>,

@@ -227,8 +227,8 @@ TEST_F(ReaderFuzz, Npy) {
     else
       EXPECT_TRUE(StringRef(bytes).ends_with(
           StringRef(array->data.get(), array->getNumBytes())));
-    // What was read can be written, and is then the same. Each file waits for
-    // the disk, so not all are.
+    // An array that was read can be written, and is then the same. Each file
+    // waits for the disk, so not all are written.
     if (taken % 16 != 0)
       return;
     std::string copy = path + ".copy";

@@ -29,7 +29,7 @@ struct BundleOptions {
   LinkerSearch linker = LinkerSearch::getDefault();
   /// Copy the weight files into the bundle instead of pointing at them.
   bool copyWeights = false;
-  /// What the modules were compiled with: the manifest says so.
+  /// Batch invariance that the modules were compiled with, for the manifest.
   BatchInvariance batchInvariance = BatchInvariance::Auto;
   /// Where configurations, the tokenizer and the chat template are taken from,
   /// if they are there; empty: nowhere.

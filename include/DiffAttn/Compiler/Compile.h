@@ -20,10 +20,10 @@
 
 namespace mlir::diffattn {
 
-/// What a user can choose about compiling. All but the last four change the
-/// code and are part of the key of the cache.
+/// Options of a compilation. All but the last four change the code and are part
+/// of the key of the cache.
 struct CompileOptions {
-  /// What `parseTarget` takes.
+  /// A target as `parseTarget` reads it.
   std::string target = "cpu";
   /// Threads that compiled code may use; 0 leaves it to the runtime.
   int64_t threads = 0;
@@ -52,7 +52,7 @@ struct CompileOptions {
   std::string inputName = "module";
   /// Where a failing pipeline leaves its reproducer; empty: nowhere.
   std::string reproducer;
-  /// What the message of a failing pipeline calls diffattn-opt.
+  /// Name of diffattn-opt in the message of a failing pipeline.
   std::string optTool = "diffattn-opt";
   /// The assembler that stage cubin runs.
   PtxasSearch ptxas;
@@ -84,8 +84,8 @@ llvm::Expected<std::string>
 emitStage(llvm::StringRef ir, const CompileOptions &options,
           llvm::StringRef word, CompileDiagnostics *diagnostics = nullptr);
 
-/// What the code depends on beside the IR and the options: this build of the
-/// compiler, LLVM's version, the CPU.
+/// Names what the code depends on beside the IR and the options: this build of
+/// the compiler, LLVM's version, the CPU.
 std::string getToolchainKey(llvm::StringRef isa);
 
 /// Compiled modules on disk, one file each, and texts of modules that callers
@@ -125,7 +125,7 @@ public:
     /// Since it was last used.
     int64_t secondsOld = 0;
   };
-  /// Those used last first.
+  /// All entries, the last used first.
   llvm::Expected<std::vector<Entry>> list() const;
   /// Removes all entries and returns how many there were.
   llvm::Expected<int64_t> clear();

@@ -33,7 +33,7 @@ openDevice(const ExecutionTarget &target, const CudaLibraries &libraries);
 /// unless `hostAccess` is set, for programs whose host code computes too.
 llvm::Expected<diffattn_rt::DeviceHandle>
 openSimulatedDevice(llvm::StringRef chip, bool hostAccess = false);
-/// The same for a caller who ends it with its own function `close`.
+/// A simulated GPU for a caller who ends it with its own function `close`.
 llvm::Expected<diffattn_device *> makeSimulatedDevice(llvm::StringRef chip,
                                                       bool hostAccess = false);
 

@@ -45,7 +45,7 @@ struct CompileDiagnostic {
   /// Who says it: "diffattn-fuse" (raising), "diffattn-schedule",
   /// "diffattn-gpu", "diffattn-cache"; "mlir" for what has no category.
   std::string category;
-  /// What it is about, e.g. "NotRaised"; may be empty.
+  /// Kind of message within the category, e.g. "NotRaised"; may be empty.
   std::string name;
   std::string message;
   /// The place in the module, or the name that its location has; empty and 0 if

@@ -13,8 +13,8 @@
 
 namespace mlir::diffattn {
 
-/// What runs the kernels of attention: the CPU itself, a GPU simulated on it,
-/// or an NVIDIA GPU.
+/// The device that runs the kernels of attention: the CPU itself, a GPU
+/// simulated on it, or an NVIDIA GPU.
 enum class ExecutionDevice { Cpu, CudaSim, Cuda };
 
 /// A target as users write it:

@@ -19,7 +19,7 @@ namespace mlir::diffattn {
 struct OracleOptions {
   /// Name of the module in messages.
   std::string inputName = "module";
-  /// What each run of the interpreter may take: steps of some nanoseconds, and
+  /// Limits of each run of the interpreter: steps of some nanoseconds, and
   /// bytes, 8 for an element.
   int64_t maxSteps = int64_t(4) * 1000 * 1000 * 1000;
   int64_t maxBytes = int64_t(8) << 30;
@@ -32,9 +32,10 @@ struct Judgement {
   std::string text; // one line
 };
 
-/// What the results of one call must be near to: the module as given, before
-/// any pass, is interpreted in f64 and, to learn how far roundings may move
-/// each result, as written with random roundings (docs/numerics.md).
+/// Expected results of one call, and how far others may be off: the module as
+/// given, before any pass, is interpreted in f64 and, to learn how far
+/// roundings may move each result, as written with random roundings
+/// (docs/numerics.md).
 class Oracle {
 public:
   /// Interprets `entry` on copies of `arguments`. Fails for a program that is
