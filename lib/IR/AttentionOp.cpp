@@ -208,8 +208,8 @@ static LogicalResult verifySums(AttentionOp op, ShapeRules rules,
   return success();
 }
 
-/// What the caller promised about sizes. Of packed sequences and of pages no
-/// axis says them.
+/// Checks the bounds that the caller promised for sizes. Packed sequences and
+/// pages cannot have any: no axis is their number of queries or keys.
 static LogicalResult verifySizeBounds(AttentionOp op, ShapeRules rules,
                                       const MapInputs &inputs) {
   SizeBoundsAttr bounds = op.getSizeBoundsAttr();

@@ -32,7 +32,7 @@ static LogicalResult verifyPowerOf2(EmitError emitError, StringRef name,
                      << most << ", but got " << value;
 }
 
-/// What every CPU kernel is made for.
+/// Checks the vector lanes, and the product that they can make.
 static LogicalResult verifyVectors(EmitError emitError, int64_t lanes,
                                    CpuProduct product) {
   // cpu_prefill_c1, cpu_split_kv_c1

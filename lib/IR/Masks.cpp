@@ -64,7 +64,7 @@ VisibleRange mlir::diffattn::intersect(MaskBuilder &b, const VisibleRange &x,
   range.knowsWhole = x.knowsWhole && y.knowsWhole;
   if (!range.knowsWhole)
     return range;
-  // Of one query, both ranges are the same.
+  // A single query has one range: its bounds are computed once.
   const bool isBegin = x.wholeBegin == x.begin && y.wholeBegin == y.begin,
              isEnd = x.wholeEnd == x.end && y.wholeEnd == y.end;
   range.wholeBegin =

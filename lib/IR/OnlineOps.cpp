@@ -119,7 +119,7 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
        failed(verifyState({"sum2", op.getSum2()}, noise, false)) ||
        failed(verifyState({"acc2", op.getAcc2()}, heads2, true))))
     return failure();
-  // Of paged keys, whose number is no axis, it is promised.
+  // With paged keys, whose number is no axis, the caller promises it.
   if (splitSize && !op.isPaged() &&
       failed(
           verifyCovers(rules, {max1, 0}, *splitSize,

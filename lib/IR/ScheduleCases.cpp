@@ -171,14 +171,14 @@ static bool isUnaligned(AttentionOp op) {
 }
 
 namespace {
-/// What a size may be.
+/// The values that a size may have: `low` to `high`, both included.
 struct SizeRange {
   explicit SizeRange(int64_t size)
       : low(ShapedType::isDynamic(size) ? 0 : size),
         high(ShapedType::isDynamic(size) ? std::numeric_limits<int64_t>::max()
                                          : size) {}
 
-  /// By bounds of which an upper one of 0 says nothing.
+  /// Intersects with `least` to `most`; `most` 0: no upper bound.
   void narrow(int64_t least, int64_t most) {
     low = std::max(low, least);
     high = most ? std::min(high, most) : high;

@@ -75,7 +75,7 @@ int64_t countHeadGroups(DifferentialMapsOpInterface op);
 /// is all of them, whatever a loop over it computes its size as.
 bool hasStaticHeads(DifferentialMapsOpInterface op, OpFoldResult groups);
 
-/// What tiling gives: the tiled op, its results and the slices that it reads.
+/// The result of tiling: the tiled op, its results and the slices it reads.
 TilingResult makeTilingResult(Operation *tiled);
 
 /// Sizes of `value` as attributes or as tensor.dim / memref.dim.

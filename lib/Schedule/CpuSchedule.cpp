@@ -74,9 +74,9 @@ ArrayRef<CpuMicroKernel> mlir::diffattn::getCpuMicroKernels() {
   return kMicroKernels;
 }
 
-/// What is multiplied as it lies in memory has its type, and is scaled after
-/// the product, which must keep the order of scores. Any type is widened to
-/// f32.
+/// Whether `product` computes attentions of `shape`. F32 widens any type.
+/// Products of bf16 take Q and K as they lie in memory and scale the scores
+/// afterwards, so the scale must keep their order.
 static bool suits(CpuProduct product, const AttentionShape &shape) {
   switch (product) {
   case CpuProduct::F32:

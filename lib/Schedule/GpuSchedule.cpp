@@ -146,7 +146,7 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
   // The part of the work of two maps that this is.
   const double part = isOne ? 0.5 : 1.0;
   double tensor = (d + dv) / 4 * target.mmaCycles * part;
-  // What the block copies of each 16 keys, for all of its rows.
+  // Bytes that the block copies of each 16 keys, for all of its rows.
   double copied = 16 * 2 * ((shape.sharedKeys || isOne ? d : 2 * d) + dv) /
                   (static_cast<double>(row.getTiles().getRows()) / 16);
   // Shared memory gives 128 bytes a cycle: K of both maps (once where one warp
@@ -165,9 +165,9 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
   double floats = 56 * target.fp32Cycles * part;
   double l2 = copied / target.l2Bytes;
   double longest = std::max({tensor, shared, exponentials, floats, l2});
-  // What is not the longest is hidden only as far as other warps of a scheduler
-  // run meanwhile, and best by those of another block, which no barrier keeps
-  // in step. So it was on an H100, for (64,128) and (128,128).
+  // The shorter times are hidden only as far as other warps of a scheduler run
+  // meanwhile, and best by those of another block, which no barrier keeps in
+  // step. So it was on an H100, for (64,128) and (128,128).
   double warps = static_cast<double>(blocks * row.warps) / 4;
   double others = 0.3 * warps * static_cast<double>(blocks * blocks);
   return longest + (tensor + shared + exponentials + floats + l2 - longest) /

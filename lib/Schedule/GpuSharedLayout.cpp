@@ -111,7 +111,7 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
     exchange.bytes = tiles.warps * exchangeWarpBytes;
     exchange.phases = Loop | Finish;
   }
-  // What follows the loop takes memory that the loop no longer needs.
+  // Regions used after the loop take memory that the loop no longer needs.
   if (tiles.placement == GpuPlacement::Apart) {
     combineGroupBytes = tiles.rowTiles * kFragment * dv * 4;
     combine.bytes = tiles.warps / 2 * combineGroupBytes;

@@ -127,7 +127,8 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
   for (const GpuWgmmaRow &row : kTable) {
     if (!holds(row))
       continue;
-    // Of packed sequences, which may be short, the keys are those of all.
+    // With packed sequences, `keys` is the sum of all, each of which may be
+    // short.
     if (row.minKeys &&
         (shape.packed || (knowsKeys && shape.keys < row.minKeys)))
       continue;

@@ -52,7 +52,8 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   const int64_t heads[] = {op.getSignalHeads(), op.getNoiseHeads(),
                            op.getValueHeads()};
   shape.knowsHeads = llvm::none_of(heads, ShapedType::isDynamic);
-  // Of a group that is too large for one tile of decode, blocks take parts.
+  // A group that is too large for one tile of decode is cut into equal parts,
+  // each taken by a block.
   if (!ShapedType::isDynamic(shape.queries) &&
       shape.queries <= kGpuDecodeRows) {
     int64_t part = std::min(
@@ -329,8 +330,8 @@ struct SelectGpuSchedulePass final
     }
   }
 
-  /// What runs, and the shared memory that a block of it takes: the most of all
-  /// kernels.
+  /// Emits a remark with the kernels of `schedules` and the most shared memory
+  /// that a block of any takes.
   static void sayChoice(AttentionOp op, ArrayAttr schedules) {
     const int64_t maps = op.hasSecondMap() ? 2 : 1;
     int64_t bytes = 0;

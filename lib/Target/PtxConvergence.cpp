@@ -23,7 +23,7 @@ static constexpr StringLiteral kFamilies[] = {
 
 bool mlir::diffattn::isWarpCollective(const CallBase &call) {
   if (call.isInlineAsm()) {
-    // What is not of the table may hold anything.
+    // An assembly outside the table may hold any instruction.
     const auto *assembly = cast<InlineAsm>(call.getCalledOperand());
     std::optional<PtxAsm> known =
         parsePtxAsm(assembly->getAsmString(), assembly->getConstraintString());

@@ -68,7 +68,7 @@ inline bool usesTiles(CpuProduct product) {
   return product == CpuProduct::Bf16Tiles;
 }
 
-/// What the axes of an operand of masks count.
+/// The role of each axis of `operand`: batches, heads, queries or keys.
 SmallVector<AxisRole> getAxisRoles(MaskOperand operand);
 
 /// Adds operands to `state` in the order of the op's definition, of which null

@@ -54,10 +54,11 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
     /// Slots of the table of weights that it takes.
     int64_t getNumSlots() const { return getLayers() ? getLayers() : 1; }
 
-    /// The same weight, which follows the one called `name`.
+    /// A copy of this weight whose memory on a device follows the one `name`.
     WeightAttr withFollows(::llvm::StringRef name) const;
 
-    /// What `global`, an `ml_program.global` with an extern value, declares.
+    /// The weight that `global`, an `ml_program.global` with an extern value,
+    /// declares.
     static ::mlir::FailureOr<WeightAttr>
     ofGlobal(::mlir::Operation *global,
              ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError);

@@ -12,8 +12,8 @@
 
 namespace mlir::diffattn {
 
-/// What a schedule may depend on. Sizes that are not known are
-/// `ShapedType::kDynamic`.
+/// Properties of an attention that its schedule may depend on. Unknown sizes
+/// are `ShapedType::kDynamic`.
 struct AttentionShape {
   Type elementType;
   int64_t queries = ShapedType::kDynamic, keys = ShapedType::kDynamic;
@@ -29,7 +29,8 @@ struct AttentionShape {
 /// CPU. lib/Codegen/CPU has an atom for each kind of product.
 struct CpuMicroKernel {
   llvm::StringLiteral name;
-  /// What the target must have: a feature, or "", and so many registers.
+  /// Requirements on the target: a feature, or "", and a number of vector
+  /// registers.
   llvm::StringLiteral feature;
   int64_t registers;
   CpuProduct product;

@@ -16,8 +16,8 @@ namespace mlir::diffattn {
 /// their keys.
 constexpr int64_t kGpuDecodeRows = GpuSplitKVAttr::kMaxQueries;
 
-/// What the choice of a GPU kernel may depend on. `queries` and
-/// `keys` may be `ShapedType::kDynamic`.
+/// Properties of an attention that the choice of its GPU kernel may depend on.
+/// `queries` and `keys` may be `ShapedType::kDynamic`.
 struct GpuAttentionShape {
   Type elementType;
   int64_t headDim, valueDim;
@@ -30,9 +30,9 @@ struct GpuAttentionShape {
   /// Whether numbers of heads are known, for which states of ranges of keys are
   /// allocated.
   bool knowsHeads = true;
-  /// What needs registers beside the tiles: a mask with a number for each
-  /// score, one that looks at elements alone, one that tells of whole tiles, a
-  /// softcap, copies by element.
+  /// Features that take registers beside the tiles: a mask that adds a number
+  /// to each score, one that is decided per element, one that can be decided
+  /// for whole tiles, a softcap, copies by element.
   bool bias = false, mask = false, segments = false, softcap = false,
        elementwise = false;
   /// Whether something is kept across the loop over keys: a gate's rows, or
@@ -48,7 +48,7 @@ struct GpuAttentionShape {
   bool even = false;
 };
 
-/// What the choice of a kernel may depend on in `op`.
+/// The properties of `op` that the choice of its kernel may depend on.
 GpuAttentionShape getGpuAttentionShape(DifferentialMapsOpInterface op);
 
 /// Why no kernel computes `op`, whatever its schedule; empty if one does.
@@ -162,7 +162,7 @@ struct GpuWgmmaRow {
   bool sharedKeys;
   GpuPlacement placement;
   int64_t keys, stages;
-  /// Blocks that bring tiles for each other.
+  /// Blocks of a cluster, which copy tiles for each other.
   int64_t cluster = 1;
   /// Whether a warpgroup's exponentials run beside products of its own.
   bool overlap = false;
@@ -170,14 +170,16 @@ struct GpuWgmmaRow {
   int64_t persistentBlocks = 0;
   /// Whether they do where tiles are even too; else these get a block each.
   bool sharesEvenTiles = true;
-  /// Whether only who writes it on the op gets it: another one is chosen for
-  /// the same widths.
+  /// Whether the row is used only if the op names its schedule: another one is
+  /// chosen for the same widths.
   bool byName = false;
-  /// Of fewer keys a later row for the same widths is chosen.
+  /// The row is for at least so many keys; a later row for the same widths is
+  /// for fewer.
   int64_t minKeys = 0;
   int64_t maps = 2;
 
-  /// Of tiles that are `even`, or of any.
+  /// The schedule of this row; `even`: for tiles that all see the same number
+  /// of keys.
   GpuWgmmaAttr getSchedule(MLIRContext *context, bool even = false) const {
     return GpuWgmmaAttr::get(context, placement, keys, stages, cluster, overlap,
                              even && !sharesEvenTiles ? 0 : persistentBlocks);

@@ -58,9 +58,9 @@ struct GpuSharedLayout {
   static GpuSharedLayout ofGradients(const GpuTiles &tiles, int64_t headDim,
                                      int64_t valueDim, bool sharedKeys,
                                      bool ofKeys);
-  /// Of the kernel that merges ranges of keys.
+  /// The layout of the kernel that merges ranges of keys.
   static GpuSharedLayout ofMerge(int64_t valueDim, int64_t maps);
-  /// The layout of kernels that add parts up: a number of each thread.
+  /// The layout of kernels that add parts up: one number a thread.
   static GpuSharedLayout ofSums();
 
   /// When a region is in use: while queries come in and go to registers, in the
@@ -72,11 +72,12 @@ struct GpuSharedLayout {
     unsigned phases = 0;
     int64_t end() const { return offset + bytes; }
   };
-  /// Of a query or key, and of a value.
+  /// Bytes from one row to the next, of queries and keys, and of values.
   int64_t headPitch = 0, valuePitch = 0;
   /// Queries of one map; of all where keys are split.
   int64_t queryBytes = 0;
-  /// Of a key in a tile, whose 64 columns may lie in panels of their own.
+  /// Bytes from one key of a tile to the next. Its 64 columns may lie in panels
+  /// of their own.
   int64_t keyPitch = 0;
   /// A stage of the pipeline: K1, K2 unless it is K1, V.
   int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
@@ -84,14 +85,14 @@ struct GpuSharedLayout {
   /// `queries`; in a stage, of numbers of the tile's queries, an f32 of each:
   /// lse1 and D1, and with two maps lse2, D2 and lambda.
   int64_t rowValueOffset = 0, statisticsOffset = 0;
-  /// What a warp of a pair shows the other: for each tile of rows, fragments of
-  /// P of 16 keys each, then two factors a lane.
+  /// Data that a warp of a pair passes to the other: for each tile of rows,
+  /// fragments of P of 16 keys each, then two factors a lane.
   int64_t fragmentBytes = 0, factorBytes = 0, exchangeTileBytes = 0,
           exchangeWarpBytes = 0;
-  /// What a group of rows passes from the second map to the first. Blocks that
-  /// are persistent, whose ring is filled ahead meanwhile, pass it through the
-  /// queries' place or, where it does not fit there, through a stage that the
-  /// ring leaves to them (`combinesInStage`).
+  /// Bytes that a group of rows passes from the second map to the first.
+  /// Persistent blocks, whose ring is filled ahead meanwhile, pass them through
+  /// the region of the queries or, where they do not fit there, through a stage
+  /// that the ring leaves free (`combinesInStage`).
   int64_t combineGroupBytes = 0;
   bool combinesInStage = false;
   /// A warp's state with split keys: `stateRows` rows, 8 of each map, of
@@ -119,8 +120,8 @@ struct GpuSharedLayout {
   /// The swizzle of tensor maps repeats after 8 rows of a panel, where every
   /// tile begins.
   static constexpr int64_t kSwizzleAlignment = 8 * kGpuPanelPitch;
-  /// What tells the warps of a persistent block which queries it has taken
-  /// (TileQueue): i32s.
+  /// i32 words through which the warps of a persistent block learn which
+  /// queries it has taken (TileQueue).
   static constexpr int64_t kTicketWords = 7;
 
   /// `ahead` is the part of `pipeline` that is filled while queries that go to
@@ -133,7 +134,7 @@ struct GpuSharedLayout {
       ticket{"ticket"};
   int64_t total = 0;
 
-  /// Those that the kernel has.
+  /// The regions that the kernel has, which are those with bytes.
   SmallVector<Region> getRegions() const;
 };
 

@@ -22,10 +22,10 @@ namespace mlir::diffattn {
 /// What code may use is asked of the features, never of the name. A new
 /// architecture is a row of the table in CpuTarget.cpp.
 struct CpuTarget {
-  /// What `isa=` and a schedule call it.
+  /// The name of the target in `isa=` and in schedules.
   StringRef name = "generic";
-  /// What LLVM calls the CPU that has at least these features, and how code is
-  /// tuned for it.
+  /// LLVM's name of a CPU with at least these features, and LLVM's tuning
+  /// features for it.
   StringRef codegenCpu = "x86-64";
   ArrayRef<StringRef> tuning;
   /// Features that functions made for this target carry, for example "+avx2".
@@ -75,8 +75,8 @@ ArrayRef<StringRef> getCpuIsaNames();
 /// only where they were measured to be fast.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
 
-/// The same with lines asked for `prefetchBytes` ahead; -1: as far as the
-/// target has it. Else an error says what was expected and came.
+/// The target called `name` that prefetches `prefetchBytes` ahead; -1: as far
+/// as the target does by itself. An error if either is not valid.
 llvm::Expected<CpuTarget> getCpuTarget(StringRef name, int64_t prefetchBytes);
 
 /// Whether the machine that this runs on can execute code made for `target`,

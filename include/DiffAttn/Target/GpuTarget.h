@@ -65,8 +65,9 @@ ArrayRef<StringRef> getGpuChipNames();
 /// the chips there are, if the name is none or the chip is older than sm_80.
 std::optional<GpuTarget> getGpuTarget(StringRef chip, std::string &error);
 
-/// What to compile for where a GPU is `chip`, a name without a letter: the same
-/// chip with the features that it has alone, if there is a table of it.
+/// The chip to compile for on a GPU that calls itself `chip`, without a letter:
+/// its variant with architecture-specific features (sm_90a) if that has a
+/// table, else `chip`.
 StringRef getNativeGpuChip(StringRef chip);
 
 /// Whether code for `target` runs on a chip that has wgmma, which code for that

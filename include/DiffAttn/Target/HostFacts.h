@@ -62,8 +62,8 @@ bool knowsHostFacts();
 /// are known stay.
 void recallHostFacts(const HostFacts &facts);
 
-/// What CPUID says of the CPU, and which way it is measured: facts belong to
-/// CPUs of equal text.
+/// The CPU as CPUID describes it, and the version of the measurement. Facts
+/// hold for every CPU of equal text.
 std::string getHostSignature();
 
 /// Facts as text, and back; nothing if the text is no such one.

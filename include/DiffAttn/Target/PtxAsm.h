@@ -110,8 +110,8 @@ struct GridWait {
   unsigned pointers = 1;
 };
 
-/// What an inline assembly needs beside its arguments. The dialect is AT&T, and
-/// every one has side effects.
+/// An inline assembly without its arguments. The dialect is AT&T, and each has
+/// side effects.
 struct AsmText {
   std::string text, constraints;
 };
@@ -122,7 +122,7 @@ AsmText getPtxAsm(const RegisterTie &tie);
 AsmText getPtxAsm(const IndexCheck &check);
 AsmText getPtxAsm(const GridWait &wait);
 
-/// What an assembly of the table says; one of these is set.
+/// A parsed inline assembly of the table; exactly one member is set.
 struct PtxAsm {
   std::optional<Wgmma> wgmma;
   std::optional<WgmmaWait> wait;
