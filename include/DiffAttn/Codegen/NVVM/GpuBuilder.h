@@ -83,14 +83,15 @@ public:
   Value bytes(Value pointer, Value offset);
   Value bytes(Value pointer, int64_t offset);
   Value load(Type type, Value pointer, int64_t align = 0);
-  /// A load that nothing in the kernel writes.
+  /// A load from memory that the kernel does not write.
   Value loadConstant(Type type, Value pointer, int64_t align = 0);
   void store(Value value, Value pointer, int64_t align = 0);
   /// The type of `type` in memory: an i1 takes a byte.
   static Type inMemory(Type type);
   /// Loads a float or an i1 as f32 or i1.
   Value loadAsF32(Type type, Value pointer);
-  /// The same for two neighbours in one load, which must be aligned to both.
+  /// Loads two adjacent elements at once, as `loadAsF32` does one. `pointer` is
+  /// aligned to the size of both.
   std::array<Value, 2> loadPairAsF32(Type type, Value pointer);
   /// A float or a byte in memory as f32 or i1.
   Value widen(Value loaded);
@@ -101,8 +102,8 @@ public:
   Value pack(ArrayRef<Value> values);
   SmallVector<Value> unpack(Value vector);
 
-  /// Tells the simulator of an entry of `table`, an i64, that `isOutside` of
-  /// what it names. No instruction.
+  /// Marks for the simulator that `entry`, an i64 of `table`, is out of range
+  /// where `isOutside` is true. Emits no instruction.
   void checkIndex(StringRef table, Value isOutside, Value entry);
 
   // Threads.
@@ -113,7 +114,7 @@ public:
   Value gridSize(int axis);
   void barrier();
   void namedBarrier(Value id, int64_t threads);
-  /// Of the warp.
+  /// Synchronizes the threads of the warp, and their memory.
   void warpBarrier();
   Value shuffleXor(Value x, int64_t lanes);
   Value shuffle(Value x, Value lane);

@@ -55,12 +55,13 @@ constexpr int64_t kGpuRowsOfPart = 16;
 SmallVector<MaskAttrInterface>
 getGpuKernelMasks(MLIRContext *context, ArrayRef<MaskAttrInterface> masks);
 
-/// What the code of a kernel depends on; everything else is an argument. Of a
-/// merge kernel: the width of values and what the epilogue reads and writes.
+/// Everything that the code of a kernel depends on; the rest are arguments. A
+/// merge kernel depends only on `valueDim`, `maps` and the epilogue's operands.
 struct GpuKernelSpec {
   GpuKernelKind kind = GpuKernelKind::Forward;
   Type elementType;
-  /// Of the result: `elementType`, or f32. Null for a decode kernel.
+  /// Element type of the result: `elementType`, or f32. Null for a decode
+  /// kernel, which stores states instead.
   Type resultType;
   int64_t headDim = 0, valueDim = 0;
   /// #diffattn.gpu_forward, gpu_wgmma, gpu_split_kv, gpu_plain or gpu_backward.
@@ -73,10 +74,10 @@ struct GpuKernelSpec {
   int64_t maps = 2;
   /// K2 is K1.
   bool sharedKeys = false;
-  /// What kernels are asked for by `getGpuKernelMasks`.
+  /// Masks that are code of the kernel, as from `getGpuKernelMasks`.
   SmallVector<MaskAttrInterface> masks;
-  /// Of the elements that masks load, by number of the operand; null for
-  /// others.
+  /// Element type of each operand whose elements masks load, indexed by
+  /// `MaskOperand`; null if not loaded.
   std::array<Type, std::size(kMaskOperands)> maskTypes;
   Type getMaskType(MaskOperand operand) const {
     return maskTypes[static_cast<size_t>(operand)];
@@ -106,8 +107,8 @@ struct GpuKernelSpec {
   std::array<Type, 2> sinkTypes;
   /// Whether logarithms of the sums of map 1 and of map 2 are stored.
   std::array<bool, 2> storesLogSums = {};
-  /// Of cu_seqlens_q, cu_seqlens_k and block_table, i32 or i64; null for those
-  /// that there are not.
+  /// Element types of cu_seqlens_q, cu_seqlens_k and block_table, i32 or i64;
+  /// null if absent.
   Type queryBoundType, keyBoundType, pageType;
   /// Whether sequences follow one another, and whether keys lie in pages.
   bool isPacked() const { return static_cast<bool>(queryBoundType); }

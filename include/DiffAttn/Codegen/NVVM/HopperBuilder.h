@@ -53,17 +53,18 @@ public:
   void storeBox(Value map, std::array<Value, 4> at, Value source);
   void commitStores();
   void waitForStoresToRead();
-  /// What this thread wrote to shared memory may be read by `wgmma` and by
-  /// copies of threads that it meets next.
+  /// Makes this thread's writes to shared memory visible to `wgmma` and to the
+  /// copy engine, for threads that it synchronizes with afterwards.
   void publishToCopies();
 
-  /// What a thread of this warpgroup may have from here on, a multiple of 8.
+  /// Sets the registers of each thread of this warpgroup, a multiple of 8, from
+  /// here on; `more`: up to `count`, else down to it.
   void setRegisters(int64_t count, bool more);
 
-  /// Of a kernel that is written but for its return: its launch may begin while
-  /// the kernels ahead still run. All blocks let the next kernel do the same,
-  /// and then wait until those ahead have ended. Whatever is reached through a
-  /// parameter that points to global memory is reached after that.
+  /// Lets the launch of the kernel begin while the kernels ahead still run, and
+  /// the next launch while this one does. Each block then waits until those
+  /// ahead have ended, before it uses any parameter that points to global
+  /// memory. To be called when all of the kernel but its return is emitted.
   void startEarly();
 
   // Products by a warpgroup, in this order: `fence` after the last write to
@@ -77,16 +78,15 @@ public:
   void multiply(Sums &sums, Value a, Value by, Type type, bool add);
   /// A in registers, 64 rows x 16; B with its columns contiguous.
   void multiply(Sums &sums, const Fragment &a, Value by, Type type);
-  /// Until all products have ended but those of the last `pending` commits.
+  /// Waits until all products but those of the last `pending` commits are done.
   void wait(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands = {},
             int64_t pending = 0);
-  /// Nothing is computed of these before this place that is written behind it,
-  /// and the other way round.
+  /// Keeps uses of these registers on their side of this place: no later use
+  /// moves before it, no earlier one behind it.
   void tie(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands);
 
-  /// The same number, an i32, of which nothing is known that was before: what
-  /// follows from it is computed behind this place, and held in no register
-  /// until then.
+  /// `number`, an i32, as a new value that the optimizer cannot relate to the
+  /// old one: values computed from it take no register before this place.
   Value renew(Value number);
 
   /// A panel of swizzled rows of 128 bytes from `pointer` on: units of 8 rows
@@ -95,8 +95,8 @@ public:
   Value describe(Value pointer, int64_t panelBytes);
   /// `bytes`, a multiple of 16, after that.
   Value advance(Value description, int64_t bytes);
-  /// The same description. What is computed of it stays behind this place: LLVM
-  /// would move it out of a loop, into registers that the sums need.
+  /// `description` as a new value, as `renew` does: LLVM would move the
+  /// arithmetic on it out of a loop, into registers that the sums need.
   Value renewDescription(Value description);
   /// No values yet.
   Sums undefined(int64_t fragments);

@@ -28,7 +28,7 @@ struct PtxasSearch {
 std::optional<std::string> findPtxas(const PtxasSearch &search,
                                      std::string &error);
 
-/// What ptxas says of one kernel.
+/// Resources of one kernel, for each thread, as ptxas reports them.
 struct PtxasKernel {
   std::string name;
   int64_t registers = 0, spillStoreBytes = 0, spillLoadBytes = 0,
@@ -38,8 +38,8 @@ struct PtxasKernel {
 struct Cubin {
   std::string data;
   std::vector<PtxasKernel> kernels;
-  /// What ptxas says of products by warpgroups that it makes wait for each
-  /// other, and of registers that it does not give (C7500 to C7599).
+  /// Warnings C7500 to C7599: `wgmma` products that ptxas serialized, and
+  /// `setmaxnreg` that it ignored.
   std::vector<std::string> warnings;
 };
 
