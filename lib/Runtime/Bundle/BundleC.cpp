@@ -52,7 +52,7 @@ int32_t diffattn_bundle_open_with(const char *directory,
   if (Failure failure =
           checkPointers({{"directory", directory}, {"bundle", bundle}}))
     return fail(failure);
-  // What a caller of an older header does not have is zero.
+  // Options that an older caller's header does not declare are zero.
   diffattn_bundle_options known = {};
   if (options)
     memcpy(&known, options,

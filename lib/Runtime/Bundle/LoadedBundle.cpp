@@ -20,7 +20,7 @@ using namespace diffattn_rt;
 
 static constexpr size_t kMaxManifestBytes = 100'000'000;
 
-/// The same failure, with the file that it is in before its message.
+/// `failure`, with the file that it is in before its message.
 static Failure in(const std::string &path, const Failure &failure) {
   return {failure.getClass(), path + ": " + failure.getMessage()};
 }

@@ -30,7 +30,7 @@ struct BundlePlaces {
   DeviceHandle device;
 };
 
-/// What is done when a bundle is opened.
+/// How a bundle is opened.
 struct BundleOpening {
   /// Called between weights; may be empty.
   DeviceProgram::Progress progress;
@@ -75,7 +75,7 @@ private:
 
   std::string directory;
   Manifest manifest;
-  /// Of a bundle for GPUs: the device and the part for it.
+  /// The device of a bundle for GPUs, and the part of the bundle for it.
   DeviceHandle device;
   const DevicePart *part = nullptr;
   DeviceCode deviceCode;

@@ -37,7 +37,7 @@ struct TensorPlace {
   DType dtype = 0;
 };
 
-/// What a bundle has for GPUs of one chip and later ones.
+/// The part of a bundle for GPUs of one chip and later ones.
 struct DevicePart {
   struct Image {
     int32_t format = 0; // diffattn_image_format

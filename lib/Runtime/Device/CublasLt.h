@@ -115,16 +115,16 @@ public:
   const std::string &getName() const { return name; }
 
   /// Enqueues a product without empty dimensions. `workspace` has
-  /// kWorkspaceBytes. On failure `error` says what the library said.
+  /// kWorkspaceBytes. On failure `error` has the library's message.
   bool multiply(const diffattn_product &product, Stream stream,
                 uint64_t workspace, std::string &error);
 
 private:
-  /// What the choice of an algorithm depends on.
+  /// Types, sizes, strides and alignment, on which the algorithm depends.
   using Key = std::tuple<int32_t, int32_t, int32_t, int32_t, int64_t, int64_t,
                          int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
                          int64_t, int64_t, bool, uint64_t>;
-  /// One shape: descriptors and the algorithm.
+  /// Descriptors and the algorithm for one key.
   struct Plan;
 
   CublasLt() = default;

@@ -16,8 +16,8 @@ namespace diffattn_rt::cuda {
 /// The versions that CublasLt.h declares, newest first.
 std::vector<std::string> cublasLtSonames();
 
-/// What is tried, in this order: `path` alone if it is not empty; else the
-/// loader's own search, the toolkit's folder, and the folders of Python's
+/// Paths of the library to try, in order: `path` alone if it is not empty; else
+/// the loader's own search, the toolkit's folder, and the folders of Python's
 /// packages below each of `packageFolders` (`nvidia/*/lib`). A folder without a
 /// match stays in the list as its pattern, so that the error names it.
 std::vector<std::string>

@@ -21,12 +21,13 @@ namespace diffattn_rt::cuda {
 /// Keeps `text` as this thread's message and returns `status`.
 int32_t fail(int32_t status, std::string text);
 
-/// What the table's opaque pointers stand for.
+/// The object behind a diffattn_stream.
 struct StreamState {
   Stream native = nullptr;
   bool owned = false;
   bool capturing = false;
-  /// cuBLASLt's, of this stream alone: products of two streams may run at once.
+  /// cuBLASLt's workspace, one for each stream: products of two streams may run
+  /// at once.
   Pointer workspace = 0;
 };
 

@@ -53,7 +53,8 @@ struct PanelProduct {
   bool first;
   Acc *out;
   long ldout;
-  /// What is read after this, to be fetched into the L2 meanwhile.
+  /// Memory that is read after this product, to be fetched into the L2
+  /// meanwhile.
   const char *next;
   long nextBytes;
 };

@@ -46,7 +46,7 @@ struct TilePanels final : PackedWeight {
 constexpr int64_t kRows = 256, kColumns = 512, kDepth = 1024;
 constexpr int64_t kStepBytes = 2 * kTileBytes;
 constexpr int64_t kElementBytes = sizeof(uint16_t);
-/// What is multiplied at once: two by two tiles.
+/// Sizes of a block that is multiplied at once: two by two tiles.
 constexpr int64_t kBlockRows = 2 * kTileRows,
                   kBlockElements = kBlockRows * kTilePanelColumns;
 
@@ -271,7 +271,7 @@ private:
   const Product &p;
   const TileUnit &unit;
   const RightSide first;
-  /// Of the product that `first` gates.
+  /// The right side of the product that `first` gates.
   const std::optional<RightSide> gated;
   const int32_t rounding = 0;
 };

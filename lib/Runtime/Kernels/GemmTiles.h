@@ -51,8 +51,8 @@ struct TileProduct {
 
 /// Integers of up to 32 columns of a weight, which become a panel of B.
 struct IntegerPanel {
-  /// Of the first column, where the first integer lies; each of the `columns`
-  /// begins `columnBytes` behind the one before.
+  /// The first integer of the first column. Each of the `columns` begins
+  /// `columnBytes` behind the one before.
   const char *from;
   int64_t columnBytes, columns;
   /// 8, or 4 with the first of two in the low half of a byte.

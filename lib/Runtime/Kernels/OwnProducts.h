@@ -49,8 +49,8 @@ PackedWeight *packOnce(const Product &p, PackedWeight::Form form, Make make) {
   return packed && packed->fits(form, p) ? packed : nullptr;
 }
 
-/// What one work item computes: rows [i, i + m) and columns [j, j + n) of one
-/// of the batch.
+/// The part of C that one work item computes: rows [i, i + m) and columns
+/// [j, j + n) of one matrix of the batch.
 struct ProductTile {
   int64_t batch, i, m, j, n;
 };

@@ -29,13 +29,13 @@ using namespace diffattn_rt;
 namespace {
 
 struct QuantizedProduct {
-  /// Its B is the integers, N rows of them.
+  /// A product whose B is the integers, N rows of them.
   const Product &p;
   const TileUnit &unit;
   const int64_t bits, group;
   const float *scales;
 
-  /// Of an item. The more rows, the fewer times B is widened; sums of the
+  /// Sizes of an item. The more rows, the fewer times B is widened; sums of the
   /// columns, A's block and B's panel stay in the L2.
   static constexpr int64_t kRows = 512, kLeastRows = 64, kColumns = 256,
                            kBlockSteps = 32;

@@ -22,7 +22,7 @@ typedef uint32_t Words __attribute__((ext_vector_type(kTileColumns)));
     __attribute__((target("amx-tile,amx-bf16,avx512f,avx2,fma,f16c"))),        \
     apply_to = function)
 namespace amx {
-/// What `ldtilecfg` reads (Intel's manual, volume 1, 18.2).
+/// The operand of `ldtilecfg` (Intel's manual, volume 1, 18.2).
 struct alignas(64) Configuration {
   uint8_t palette = 1, startRow = 0, reserved[14] = {};
   uint16_t rowBytes[16] = {};
@@ -68,7 +68,7 @@ struct alignas(64) Tile {
   char rows[kTileRows][kTileRowBytes];
 };
 thread_local Tile tiles[8];
-/// Of tiles of A and of sums.
+/// Rows of tiles of A and of sums.
 thread_local int64_t configuredRows;
 
 void begin(int64_t rows) { configuredRows = rows; }

@@ -59,7 +59,7 @@ static bool canHold(DType wanted, DType given) {
   return given == wanted || (wanted == DIFFATTN_I8 && given == DIFFATTN_U8);
 }
 
-/// What keeps `array` from being of `type`; empty if nothing does.
+/// The first difference between `array` and `type`; empty if there is none.
 static std::string findMismatch(const ValueType &type, const ArrayView &array) {
   if (!canHold(type.dtype, array.dtype))
     return "element type " + stringifyDType(array.dtype) + ", not " +

@@ -68,7 +68,7 @@ Failure DeviceProgram::create(const DeviceCode &code, DeviceHandle device,
 
 DeviceProgram::~DeviceProgram() {
   diffattn_device *table = device.get();
-  // What fails here has failed before, and was told then.
+  // Failures are ignored: the call before has reported them.
   if (stream)
     (void)table->stream_wait(table, stream);
   diffattn_context_destroy(context);
@@ -421,7 +421,7 @@ Failure DeviceProgram::leave() {
   for (const Range &range : ranges) {
     if (!range.changes)
       continue;
-    // What lies between the rows of a view was not copied there.
+    // Elements between the rows of a view were not copied to the device.
     for (const Run &run : range.runs) {
       traffic.bytes_out += run.bytes;
       if (Failure failure = check(table->copy_out(

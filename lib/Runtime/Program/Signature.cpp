@@ -94,7 +94,7 @@ static bool canFollow(const WeightDeclaration &weight,
 }
 
 std::optional<std::string> Signature::findFaultOfFollowing() const {
-  // Those before that nothing follows yet.
+  // Weights before this one that no other follows yet.
   std::map<std::string_view, const WeightDeclaration *> earlier;
   for (const WeightDeclaration &weight : weights) {
     if (!weight.follows.empty()) {
@@ -114,7 +114,7 @@ std::optional<std::string> Signature::findFaultOfFollowing() const {
 }
 
 std::vector<std::vector<size_t>> Signature::getWeightBlocks() const {
-  // What follows a weight comes behind it, so its blocks are there.
+  // A weight comes after the one that it follows, whose blocks exist then.
   std::vector<std::vector<size_t>> blocks;
   std::map<std::string_view, size_t> firstBlocks;
   size_t slot = 0;

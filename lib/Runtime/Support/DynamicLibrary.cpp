@@ -20,8 +20,8 @@ bool DynamicLibrary::open(const std::vector<std::string> &paths,
       path = candidate;
       return true;
     }
-    // Of a library that is only looked for among those that are loaded, the
-    // reason is always the same.
+    // A search among loaded libraries alone fails for one reason only, which
+    // the message need not repeat.
     const char *said = dlerror();
     if (onlyLoaded)
       continue;

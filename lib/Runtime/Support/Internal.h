@@ -85,11 +85,11 @@ struct Product {
   bool inOrder = false, pairs = false, tiles = false, emulatesTiles = false;
 };
 
-/// What `packed` of a weight's slot points to.
+/// A weight as a kernel reads it: `packed` of the weight's slot.
 struct PackedWeight {
   enum class Form { Library, Panels, Tiles } form;
   void (*destroy)(PackedWeight *self);
-  /// Of the product that it was packed for.
+  /// Sizes and orientation of B in the product that it was packed for.
   int64_t N, K;
   bool transB;
   bool fits(Form wanted, const Product &p) const {
@@ -110,13 +110,13 @@ void ownProduct(const Product &p, int32_t backend);
 /// n elements of C, which are of the product's type: sums + beta * C.
 void storeRow(const Product &p, int64_t n, const float *sums, void *C);
 
-/// The same for a product of one matrix with a 16-bit C, where `sums` is
-/// packed.
+/// Stores sums + beta * C for a product of one matrix with a 16-bit C. `sums`
+/// is [M, N] without padding.
 void storeSums(const Product &p, const float *sums, int64_t maxThreads);
 
-/// What the runtime knows of a GEMM library. It is a shared object of its own
-/// beside the runtime, opened at the first product, so that the runtime loads
-/// where the library is not installed.
+/// A GEMM library. It is a shared object of its own beside the runtime, opened
+/// at the first product, so that the runtime loads where the library is not
+/// installed.
 struct GemmLibrary {
   const char *name;
   /// Returns false if the library does not take this product.
@@ -125,7 +125,8 @@ struct GemmLibrary {
   bool (*hasFastTypes)(const Product &p);
 };
 
-/// What that object needs of the runtime beside its public functions.
+/// Functions and state of the runtime that the library's shared object uses
+/// beside public ones.
 struct GemmServices {
   Counters *counters;
   int64_t (*fixedRegionThreads)(int64_t maxThreads);

@@ -95,7 +95,8 @@ typedef struct diffattn_launch_shape {
   uint32_t shared_bytes;
 } diffattn_launch_shape;
 
-/// What of attention a tensor map describes, for messages.
+/// The operand or result of attention that a tensor map describes, for error
+/// messages.
 typedef enum diffattn_tensor_operand {
   DIFFATTN_TENSOR_Q1 = 0,
   DIFFATTN_TENSOR_K1 = 1,
@@ -195,7 +196,7 @@ struct diffattn_device {
   int32_t (*stream_destroy)(diffattn_device *device, diffattn_stream *stream);
   /// The host waits until all that the stream was given is done.
   int32_t (*stream_wait)(diffattn_device *device, diffattn_stream *stream);
-  /// What the stream is given from now on waits for the event.
+  /// Makes work that the stream is given from now on wait for the event.
   int32_t (*stream_wait_event)(diffattn_device *device, diffattn_stream *stream,
                                diffattn_event *event);
 
@@ -204,21 +205,20 @@ struct diffattn_device {
   int32_t (*event_record)(diffattn_device *device, diffattn_event *event,
                           diffattn_stream *stream);
   int32_t (*event_wait)(diffattn_device *device, diffattn_event *event);
-  /// Between two events that were recorded and waited for. The simulator knows
-  /// no time: it counts launches.
+  /// The time between two events that were recorded and waited for. The
+  /// simulator has no clock: it counts launches.
   int32_t (*event_elapsed)(diffattn_device *device, diffattn_event *start,
                            diffattn_event *end, float *milliseconds);
 
   //===-- Graphs ----------------------------------------------------------===//
 
-  /// From here on, what the stream is given is written down and not done. Not
-  /// for the default stream. The thread may allocate no memory meanwhile and
-  /// wait for nothing, and copies from and to the host must be of memory that
-  /// `host_allocate` gave. What other threads do on other streams is not part
-  /// of it.
+  /// Records the work that the stream is given from here on, instead of doing
+  /// it. Not for the default stream. Meanwhile the thread may not allocate
+  /// memory or wait, and copies from and to the host must be of memory from
+  /// `host_allocate`. Work of other threads on other streams is not recorded.
   int32_t (*capture_begin)(diffattn_device *device, diffattn_stream *stream);
-  /// What was written down, ready to be launched. The stream is usable again,
-  /// also if this fails.
+  /// Ends the recording and returns it as a graph, ready to be launched. The
+  /// stream is usable again, also if this fails.
   int32_t (*capture_end)(diffattn_device *device, diffattn_stream *stream,
                          diffattn_graph **out);
   int32_t (*graph_launch)(diffattn_device *device, diffattn_graph *graph,
@@ -274,7 +274,7 @@ typedef struct diffattn_cuda_options {
 /// `options` may be null.
 DIFFATTN_RT_EXPORT int32_t
 diffattn_cuda_open(const diffattn_cuda_options *options, diffattn_device **out);
-/// Of the last call of this thread that failed.
+/// The message of the last `diffattn_cuda_open` of this thread that failed.
 DIFFATTN_RT_EXPORT const char *diffattn_cuda_open_error(void);
 
 #ifdef __cplusplus

@@ -42,7 +42,7 @@ DIFFATTN_RT_EXPORT int64_t diffattn_context_mark(diffattn_context *context);
 DIFFATTN_RT_EXPORT void diffattn_context_release(diffattn_context *context,
                                                  int64_t mark);
 
-/// What calls on a context have asked of its device since it was created.
+/// Device operations of all calls on a context since it was created.
 typedef struct diffattn_context_counters {
   int64_t allocations;  // of memory for the workspace
   int64_t copied_bytes; // from one place of the device to another

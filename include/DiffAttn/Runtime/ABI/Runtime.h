@@ -137,8 +137,8 @@ diffattn_rt_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
                  int64_t ldb, int32_t flags, void *C, int64_t ldc, float beta,
                  diffattn_weight *w, int64_t max_threads);
 
-/// The same `batch` times, with strides in elements between the matrices. A
-/// stride of 0 reads one A, or one B, for all.
+/// Computes `batch` products as `diffattn_rt_gemm` does one, with strides in
+/// elements between the matrices. A stride of 0 reads one A, or one B, for all.
 DIFFATTN_RT_EXPORT void diffattn_rt_batch_gemm(
     int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N, int64_t K,
     const void *A, int64_t lda, const void *B, int64_t ldb, int32_t flags,
@@ -159,7 +159,7 @@ DIFFATTN_RT_EXPORT void diffattn_rt_quantized_gemm(
     int64_t K, const void *A, int64_t lda, const void *B, const void *scales,
     int32_t flags, void *C, int64_t ldc, float beta, int64_t max_threads);
 
-/// What is rounded to bf16 on the way to silu(g) * u.
+/// Intermediate values of silu(g) * u that are rounded to bf16, as bits.
 typedef enum diffattn_gate_rounding {
   DIFFATTN_ROUND_SUMS = 1,        // g and u
   DIFFATTN_ROUND_EXPONENTIAL = 2, // e^-g
@@ -212,7 +212,7 @@ DIFFATTN_RT_EXPORT const char *diffattn_rt_gemm_library(void);
 /// and the process exits with status 1.
 DIFFATTN_RT_EXPORT void diffattn_rt_fail(const char *msg);
 
-/// The same; in the message `{0}` and `{1}` stand for the numbers.
+/// As `diffattn_rt_fail`; `{0}` and `{1}` in the message stand for the numbers.
 DIFFATTN_RT_EXPORT void diffattn_rt_fail_with(const char *msg, int64_t first,
                                               int64_t second);
 

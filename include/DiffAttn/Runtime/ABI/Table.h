@@ -49,7 +49,7 @@ extern "C" {
   FUNCTION(check)                                                              \
   FUNCTION(gemm)
 
-/// What was added later, diffattn_rt_<name> again.
+/// Functions added in later versions of the table: diffattn_rt_<name>.
 #define DIFFATTN_RT_LATER_TABLE(FUNCTION)                                      \
   FUNCTION(fail_with)                                                          \
   FUNCTION(device_tensor_map)                                                  \
@@ -91,9 +91,9 @@ typedef struct diffattn_rt_table {
 #define DIFFATTN_WEIGHT_ALIGNMENT 256
 #define DIFFATTN_RELEASE_SYMBOL "diffattn_release_constants"
 
-/// What a shared object of compiled code says under the name
+/// Requirements of a shared object of compiled code, its symbol
 /// `diffattn_bundle_needs`: the version of the table that it was made for, and
-/// how many bytes of it it reads.
+/// how many bytes of the table it reads.
 typedef struct diffattn_rt_needs {
   int32_t version, bytes;
 } diffattn_rt_needs;

@@ -11,8 +11,8 @@
 
 namespace diffattn_rt {
 
-/// What whoever writes a bundle and whoever opens it agree on; docs/bundles.md
-/// describes the manifest.
+/// Names of files and symbols that the writer and the loader of a bundle share;
+/// docs/bundles.md describes the manifest.
 namespace bundle {
 
 constexpr const char *kFormat = "diffattn bundle";
@@ -23,9 +23,9 @@ constexpr const char *kArchitecture = "x86_64";
 constexpr const char *kManifest = "manifest.json";
 constexpr const char *kLibrary = "model.so";
 constexpr const char *kWeightsFolder = "weights";
-/// Of a bundle for GPUs, in a folder for each chip, beside its library: the
-/// constants, one after another, and an image in each of the formats, in the
-/// order of diffattn_image_format.
+/// Files of a bundle for GPUs, in a folder for each chip, beside its library:
+/// the constants, one after another, and an image in each of the formats, in
+/// the order of diffattn_image_format.
 constexpr const char *kConstants = "constants.bin";
 constexpr const char *kImageFormats[] = {"cubin", "ptx", "bitcode"};
 constexpr const char *kImages[] = {"kernels.cubin", "kernels.ptx",

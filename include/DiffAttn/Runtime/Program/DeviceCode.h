@@ -13,8 +13,8 @@
 
 namespace diffattn_rt {
 
-/// What a program has beside its host code if it runs on a device: tables that
-/// the host code knows by numbers.
+/// Kernels and constants of a program that runs on a device. Its host code
+/// names them by their indices.
 struct DeviceCode {
   struct Kernel {
     std::string name;
@@ -37,7 +37,7 @@ struct DeviceCode {
   bool hostAccess = false;
 };
 
-/// What calls of the code take for granted of `code`, as text: its kernels in
+/// The parts of `code` that its host code relies on, as text: its kernels in
 /// their order, and the sizes of its constants.
 std::string getContractText(const DeviceCode &code);
 

@@ -20,8 +20,8 @@ namespace diffattn_rt {
 /// A table of the runtime's that is closed with its last owner.
 using DeviceHandle = std::shared_ptr<diffattn_device>;
 
-/// What the device says of the last call of this thread, as a failure of class
-/// Run; none for status 0.
+/// The device's message about the last call of this thread, as a failure of
+/// class Run; none for status 0.
 Failure deviceFailure(diffattn_device &device, int32_t status);
 
 /// The kernels, weights and arguments of a program on its device. Arguments
@@ -46,10 +46,10 @@ public:
   Failure loadWeights(const Signature &signature, diffattn_weight *slots,
                       const Progress &progress);
 
-  /// What was asked of the device since the program was loaded, beside its
+  /// Device operations since the program was loaded, without the loading of
   /// kernels, constants and weights.
   diffattn_traffic getTraffic() const;
-  /// Counts what was asked beside the functions of this class.
+  /// Adds operations that were made without functions of this class.
   void count(const diffattn_traffic &more);
 
   /// The stream of calls and copies from now on: a CUstream that stays the
@@ -57,8 +57,8 @@ public:
   /// all of whose arrays lie on the device leaves its work to the stream.
   Failure setStream(void *native);
 
-  /// What calls of their own need (CapturedCall). The program's own stream is
-  /// the one that can be captured; `getStream` is the one of `setStream`.
+  /// Handles for CapturedCall. The program's own stream is the one that can be
+  /// captured; `getStream` is the one of `setStream`.
   diffattn_device &getDevice() const { return *device; }
   diffattn_module *getModule() const { return module; }
   diffattn_stream *getOwnStream() const { return ownStream; }
@@ -98,7 +98,7 @@ public:
   Failure leave() override;
 
 private:
-  /// What the runtime's workspace is aligned to, and buffers here are too.
+  /// Alignment of the runtime's workspace and of buffers here, in bytes.
   static constexpr int64_t kAlign = 256;
 
   explicit DeviceProgram(DeviceHandle device) : device(std::move(device)) {}
@@ -115,7 +115,7 @@ private:
     bool changes = false;
     bool anywhere = true; // at an address that has no bits of the host's
     std::string name;
-    /// What of it is copied: few elements far apart, or all of it.
+    /// The parts that are copied: few elements far apart, or all of it.
     std::vector<Run> runs;
     diffattn_address address = 0;
 
@@ -145,7 +145,7 @@ private:
   Buffer constantMemory, weightMemory;
   diffattn_traffic traffic = {};
   std::vector<Buffer> arguments;
-  // Of the call that is under way.
+  // State of the call in progress.
   std::vector<Range> ranges;
   int64_t mark = 0;
   std::vector<char> fetched;

@@ -22,7 +22,7 @@ public:
   virtual ~Program();
 
   virtual const Signature &getSignature() const = 0;
-  /// What it has on its device; null if it runs on the CPU.
+  /// The part of the program on its device; null if it runs on the CPU.
   virtual DeviceProgram *getDevice() const = 0;
 
   /// Fails if `entry` cannot be called with `args` now.
@@ -32,7 +32,7 @@ public:
   Failure call(std::string_view entry, ListRef<ArrayView> args, int64_t threads,
                std::vector<CallResult> &results);
 
-  /// A call that is captured once, of a program on a device. To be ended before
+  /// Captures a call of a program on a device. `call` is to be destroyed before
   /// the program.
   Failure capture(std::string_view entry, ListRef<ArrayView> args,
                   std::unique_ptr<CapturedCall> &call);
@@ -46,8 +46,8 @@ protected:
   virtual Failure checkReady() const = 0;
   /// The code of a function of the signature.
   virtual EntryPoint getEntryPoint(const FunctionSignature &function) const = 0;
-  /// What was expected and what came, around the purpose, where it has no
-  /// device.
+  /// The two parts of `checkDevice`'s message, before and after the purpose:
+  /// the expected kind of program, and this one.
   virtual std::pair<std::string, std::string> describeNoDevice() const = 0;
 };
 

@@ -57,8 +57,8 @@ struct WeightDeclaration {
   /// compiled code reads the rows of both as one matrix. Empty: none.
   std::string follows;
 
-  /// What is wrong with a declaration that was read from a file: what was
-  /// expected of it. Nothing if it is sound.
+  /// Checks a declaration that was read from a file. Returns the first property
+  /// that was expected but does not hold; nothing if the declaration is valid.
   std::optional<std::string> findFault() const;
 
   /// Slots of the weight table that this declaration takes.
@@ -67,7 +67,8 @@ struct WeightDeclaration {
   std::string getFileName(int64_t i) const;
 };
 
-/// What is kept beside an object, so that it runs without its IR.
+/// Functions and weights of a program, kept beside its object code so that it
+/// can be called without its IR.
 struct Signature {
   std::vector<FunctionSignature> functions;
   std::vector<WeightDeclaration> weights;
@@ -78,17 +79,16 @@ struct Signature {
   Failure get(std::string_view name, const FunctionSignature *&function) const;
   int64_t getNumWeightSlots() const;
 
-  /// What is wrong with the weights that others follow; nothing if they can be
-  /// laid out so.
+  /// The first `follows` that cannot be laid out, and why; nothing if all can.
   std::optional<std::string> findFaultOfFollowing() const;
   /// The slots of the weight table in the order in which they lie on a device:
   /// those of one block lie side by side. Every slot is in one block.
   std::vector<std::vector<size_t>> getWeightBlocks() const;
 };
 
-/// What callers and compiled code must agree on, as text: of functions their
-/// names and types, of weights also how they are arranged. Two signatures with
-/// the same text can be taken for one another.
+/// The properties that callers and compiled code must agree on, as text: names
+/// and types of functions and weights, and how weights are arranged.
+/// Signatures with equal text are interchangeable.
 std::string getContractText(const Signature &signature);
 
 /// The symbol of compiled code that calls `function`: it takes an array of

@@ -11,8 +11,8 @@
 
 namespace diffattn_rt {
 
-/// What went wrong, by whose hands it can be put right. The numbers are exit
-/// codes of the tools and codes of the C API.
+/// Kinds of failures, by who can mend them. The numbers are exit codes of the
+/// tools and codes of the C API.
 enum class ErrorClass {
   Mismatch = 1, // results are not what was expected of them
   Usage = 2,    // options, names of entries, numbers of arguments

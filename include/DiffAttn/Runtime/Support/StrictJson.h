@@ -27,7 +27,7 @@ public:
   bool array(const std::function<bool()> &element);
   bool string(std::string &value);
   bool integer(uint64_t &value);
-  /// The same, also below 0.
+  /// Reads an integer that may be negative.
   bool signedInteger(int64_t &value);
   bool boolean(bool &value);
   /// Reads `null` if it is the next value, and says whether it was.
