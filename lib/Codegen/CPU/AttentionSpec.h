@@ -127,7 +127,7 @@ struct AttentionSpec {
   /// Whether scores leave the product in units of log2(e), ready for powers of
   /// two.
   bool foldsLog2E() const { return !editsEveryScore(); }
-  /// What the differences of scores are multiplied with before 2^x, if at all.
+  /// The factor of differences of scores before 2^x; nothing if it is 1.
   std::optional<float> exponentFactor() const;
 };
 

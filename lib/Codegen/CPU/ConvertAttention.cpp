@@ -31,7 +31,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// What the code of a kernel is made for.
+/// The instruction set, vector lanes and products of a kernel's code.
 struct KernelTarget {
   StringRef isa;
   int64_t lanes;
@@ -64,7 +64,8 @@ static KernelBuilder getBuilder(Location loc, ScheduleAttrInterface schedule) {
   return KernelBuilder(loc, *getCpuTarget(made.isa), made.lanes);
 }
 
-/// What two ops must have in common to share their functions.
+/// Types, attributes and absent operands of `op` as text: ops with equal text
+/// share their functions.
 template <typename Op>
 static std::string getSignature(Op op) {
   std::string text;

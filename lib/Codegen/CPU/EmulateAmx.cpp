@@ -235,7 +235,7 @@ private:
 
   FunctionOpInterface function;
   KernelBuilder b;
-  /// What lies at an address.
+  /// Type of the tile that lies at each address.
   DenseMap<Value, amx::TileType> types;
   DenseSet<Value> slots;
 };
@@ -297,8 +297,9 @@ void TileMemory::copy(Value from, Value to) {
   });
 }
 
-/// What ends a round of a loop hands its tiles on in memory of the loop. One
-/// that came by the loop, or by an op between, may lie where another is to go.
+/// Copies the tiles that `terminator` passes to the next round of its loop to
+/// memory of the loop. A tile that came into the round as an argument, or by an
+/// op between, may lie where another is to go, so it is copied aside first.
 void TileMemory::handOn(Operation *terminator) {
   b.setInsertionPoint(terminator);
   b.setLoc(terminator->getLoc());
@@ -389,7 +390,7 @@ LogicalResult TileMemory::rewrite() {
           ops.push_back(op);
           return WalkResult::advance();
         }
-        // What the second region of scf.while yields comes by its condition
+        // Values that the second region of scf.while yields pass its condition
         // before an op runs again.
         if (isa<scf::ConditionOp>(op) ||
             (isa<scf::YieldOp>(op) && isa<scf::ForOp>(op->getParentOp())))

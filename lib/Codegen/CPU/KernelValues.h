@@ -82,8 +82,8 @@ struct KeyRange {
   Value low, high;
 };
 
-/// Of rows that follow each other: the keys that one of them sees or that lie
-/// between such keys, and those that all of them see.
+/// Ranges of keys for consecutive rows: the smallest one with all keys that any
+/// of the rows sees, and the keys that all of them see.
 struct TileKeys {
   KeyRange some, all;
 };
@@ -162,8 +162,8 @@ private:
   const ScoreRules &rules;
   Value batch;
   MaskTile rows;
-  /// What was scanned last of each operand: its lowest and highest are asked
-  /// for one after the other.
+  /// The last scan of each operand: its lowest and highest are asked for one
+  /// after the other.
   struct Scanned {
     MaskTile tile;
     Value lowest, highest;

@@ -16,7 +16,8 @@ namespace mlir::diffattn {
 /// Height of the score tile when it is `vectors` wide: fewer vectors leave
 /// registers for keys.
 int64_t scoreTileHeight(CpuPrefillAttr schedule, int64_t vectors);
-/// The same for the product tile. Never more than twice the full tile's.
+/// Height of the product tile when it is `vectors` wide, at most twice the full
+/// tile's.
 int64_t productTileHeight(CpuPrefillAttr schedule, int64_t vectors);
 /// Rows that an output panel needs: tiles of any width may run over the last
 /// row.

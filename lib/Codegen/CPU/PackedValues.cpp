@@ -17,7 +17,7 @@ using namespace mlir::diffattn;
 /// first takes less than each block's own packing.
 static constexpr int64_t kLeastReaders = 3;
 
-/// What a call may take for it.
+/// The most memory that a call may take for packed values.
 static constexpr int64_t kMostBytes = 256 << 20;
 
 bool mlir::diffattn::mayPackValues(const AttentionSpec &spec) {

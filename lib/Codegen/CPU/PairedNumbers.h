@@ -11,10 +11,9 @@
 
 namespace mlir::diffattn {
 
-/// What products of pairs of numbers of 16 bits have in common: operands are
-/// multiplied as they lie in memory, or in pairs of neighbours along the
-/// contracted axis. The scale waits until after the product, and must keep the
-/// order of scores.
+/// Base of products of pairs of 16-bit floats: operands are multiplied as they
+/// lie in memory, or in pairs of neighbours along the contracted axis. Scores
+/// are scaled after the product, so the scale must keep their order.
 class PairedNumbers : public ProductAtom {
 public:
   bool takes(const AttentionSpec &spec) const override;

@@ -116,7 +116,8 @@ BiasScan PrefillScoring::scanBias(const PrefillItem &item,
                                   const KvBlock &kvBlock) {
   Value base =
       v.bias(item.batch, item.heads.noise, item.firstRow, kvBlock.first);
-  // What is added to scores is added where it hides none, too.
+  // An additive bias is added even where it hides nothing, so only a boolean
+  // one asks for that.
   return emitBiasScan(b, spec.bias(),
                       {base, v.stride(spec.bias(), 2), item.rows, kvBlock.n},
                       /*wantsNone=*/!spec.addsBias());

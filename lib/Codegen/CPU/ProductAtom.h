@@ -19,7 +19,7 @@ struct PackedQuery {
   Value columnStride, columns;
   Value to;
   int64_t stride;
-  /// What the query is multiplied with on the way, if the atom scales queries.
+  /// The factor of the packed query, if the atom scales queries.
   float scale;
 };
 
@@ -54,8 +54,8 @@ public:
   bool readsRows(KernelBuilder &b, const SpecOperand &operand) const {
     return operand.element == getNumber(b) && operand.hasUnitColumns();
   }
-  /// The same for values whose keys are contracted: packs of several keys are
-  /// not neighbours in memory.
+  /// Whether rows of values, whose keys are contracted, are multiplied where
+  /// they lie: packs of several keys are not neighbours in memory.
   bool readsValues(KernelBuilder &b, const SpecOperand &values) const {
     return pack == 1 && readsRows(b, values);
   }
@@ -98,8 +98,8 @@ public:
   /// sum + x * y.
   virtual Value multiplyAdd(KernelBuilder &b, Value x, Value y,
                             Value sum) const = 0;
-  /// The same, where a number of x that is 0 adds nothing, whatever it is
-  /// multiplied with. Numbers that are finite give the same bits either way.
+  /// sum + x * y, where a 0 in x adds nothing, even times infinity or NaN.
+  /// Finite numbers give the same bits as `multiplyAdd`.
   virtual Value multiplyAddCarefully(KernelBuilder &b, Value x, Value y,
                                      Value sum) const = 0;
 

@@ -11,8 +11,8 @@
 
 namespace mlir::diffattn {
 
-/// The same phases as in MicroKernels.h, for products by tiles. No function
-/// calls another one, so that the tiles are configured once in each.
+/// Phases as in MicroKernels.h, for products by tiles. No function calls
+/// another one, so that the tiles are configured once in each.
 
 /// Transposed scores of `n` keys against `vectors` vectors of queries, and the
 /// running maximum of each lane in `maxima`, which is not touched unless the
@@ -77,7 +77,7 @@ LLVM::LLVMFuncOp getTileKeyProductKernel(KernelBuilder &b, ModuleOp module,
                                          CpuPrefillAttr schedule, int64_t tiles,
                                          const ProductAtom &atom);
 
-/// What a kernel of `getTileFewScoresKernel` is made for.
+/// Parameters of a kernel of `getTileFewScoresKernel`.
 struct FewScores {
   /// Rows of queries, up to 16.
   int64_t rows;

@@ -22,7 +22,7 @@ public:
   bool takes(const AttentionSpec &spec) const override {
     if (!spec.target.hasTiles(feature))
       return false;
-    // Of few queries the keys are copied where tiles cannot read them.
+    // With few queries, keys that tiles cannot read in place are copied.
     return spec.splitKV ? takesTypes(spec) : PairedNumbers::takes(spec);
   }
   Value roundNumbers(KernelBuilder &b, Value part) const override {

@@ -27,9 +27,9 @@ LLVM::LLVMFuncOp getPackQueriesKernel(KernelBuilder &b, ModuleOp module,
                                       Type element, int64_t stride,
                                       const ProductAtom &atom);
 
-/// The same for rows of a bias, whose columns are keys: to[key][lane], widened
-/// to f32. Of type i1 (bytes), false becomes -inf and true 0. `keys` is a
-/// multiple of a vector.
+/// One vector of rows of a bias, whose columns are keys: to[key][lane], widened
+/// to f32. Rows are as for `getPackQueriesKernel`. In an i1 (a byte), false
+/// becomes -inf and true 0. `keys` is a multiple of a vector.
 ///   (from: ptr, rowStride, last, keys, to: ptr)
 LLVM::LLVMFuncOp getPackBiasKernel(KernelBuilder &b, ModuleOp module,
                                    Type element, int64_t stride);

@@ -24,7 +24,7 @@ struct QueryBlock {
   /// The first row of the cluster, whose blocks have the same tiles, and the
   /// number of the block in it.
   Value clusterRow, rank;
-  /// What lengths, offsets and pages are given for: the batch, or one of the
+  /// Index of the lengths, offsets and pages: the batch, or one of the
   /// sequences that lie in it.
   Value sequence;
 };
@@ -62,15 +62,15 @@ struct AttentionKernel {
   struct Part {
     Value sequence, firstRow;
   };
-  /// Of the sequence of `part`, sets the queries and keys; parts that have none
+  /// Sets the queries and keys of the sequence of `part`; parts that have none
   /// begin behind the last query.
   Part enterPart(Value part, Value rows);
-  /// The queries of the tile `cluster` (of a cluster's rows) of a head; of
-  /// packed sequences the tile is a part, which is entered, and may have none.
+  /// The queries of the tile `cluster` (of a cluster's rows) of a head; with
+  /// packed sequences the tile is a part, which is entered, and may be empty.
   QueryBlock locate(Value cluster, Value head, Value batch);
-  /// Of packed sequences, what `enterPart` has set: where the queries begin and
-  /// how many there are, and the same of packed keys. Other threads may be
-  /// given it; what is behind it is ignored.
+  /// The state that `enterPart` sets for packed sequences: the first query and
+  /// the number of queries, and both of packed keys. Other threads may set it
+  /// from this, with any values behind it.
   GpuBuilder::Values getSequenceBounds() const;
   void setSequenceBounds(ValueRange bounds);
   /// Queries of the block's sequence, and its keys in memory.
@@ -78,7 +78,7 @@ struct AttentionKernel {
   Value keys() { return keyCount ? keyCount : param(GpuParam::Keys); }
   /// The row `row` of the sequence in the tensors of queries.
   Value queryAt(Value row) { return firstQuery ? b.add(row, firstQuery) : row; }
-  /// The same of a key.
+  /// The row of key `row` of the sequence in the tensors of keys and values.
   Value keyAt(Value row) { return firstKey ? b.add(row, firstKey) : row; }
   /// Reads lengths, positions and pages of `sequence`.
   void enterSequence(Value sequence);
@@ -120,13 +120,13 @@ struct AttentionKernel {
   Value shared; // !llvm.ptr<3>
   /// Null where nothing comes into shared memory.
   std::unique_ptr<TileLoader> loader;
-  /// Of the kernel's batch; null until the kernel knows that.
+  /// Masks of the block's sequence; null before `enterSequence`.
   std::unique_ptr<GpuMasks> masks;
-  /// The same; null where keys do not lie in pages.
+  /// Pages of the block's sequence; null where keys do not lie in pages.
   std::unique_ptr<PageTable> pages;
 
 private:
-  /// From its first row of the cluster and its head, the rest of `place`.
+  /// Completes `place`, of which the cluster's first row and the head are set.
   void locateBlock(QueryBlock &place);
   /// The sequence that holds `part`, whose parts begin with
   /// cu_seqlens_q / rows + its number.
@@ -134,8 +134,8 @@ private:
   /// The bound `number` of packed queries or keys, brought into [0, all].
   Value loadBound(GpuParam bounds, Value number);
 
-  /// Of a packed sequence, and where it begins; null: what arguments say, and
-  /// 0.
+  /// Queries and keys of a packed sequence, and the rows where they begin;
+  /// null: the numbers in the arguments, and 0.
   Value queryCount, keyCount, firstQuery, firstKey;
   /// By the number of the parameter; null where the kernel has none.
   std::array<Value, static_cast<size_t>(GpuParam::Count)> arguments;
@@ -181,8 +181,8 @@ public:
   /// One tile. With a maximum that grew by no more than the margin, the old one
   /// is kept, and nothing is rescaled.
   Step step(ArrayRef<Fragment> scores, const RowState &state);
-  /// The same without `probabilities`, which `pack` makes of `powers`: the
-  /// registers of those may still be read by a product that runs.
+  /// As `step`, without `probabilities`: their registers may still be read by a
+  /// running product, and `pack` makes them of `powers` later.
   Step exponentiate(ArrayRef<Fragment> scores, const RowState &state);
   SmallVector<Fragment> pack(ArrayRef<Fragment> powers);
   /// Sums of the row tiles of `steps`, in their order, as fragments: multiplied

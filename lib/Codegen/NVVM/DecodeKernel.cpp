@@ -284,7 +284,7 @@ void DecodeKernel::emit() {
   locate();
   if (!firstRow)
     return computeRange();
-  // Of a packed sequence there may be parts that have no queries.
+  // Parts of packed sequences may have no queries.
   b.branch(b.compare(LLVM::ICmpPredicate::sgt, blockQueries, b.i32(0)),
            [&] { computeRange(); });
 }

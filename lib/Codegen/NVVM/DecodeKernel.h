@@ -64,8 +64,8 @@ private:
     function_ref<void()> waitForValues = nullptr;
   };
   GpuBuilder::Values computeTile(const Tile &tile, ValueRange carried);
-  /// What the loop over tiles ends with, by copies of all threads or by those
-  /// of a warp of its own.
+  /// The values at the end of the loop over tiles, which all threads copy or,
+  /// by a ring, a warp of its own.
   GpuBuilder::Values computeByPipeline(ValueRange initial);
   GpuBuilder::Values computeByRing(TensorRing &ring, ValueRange initial);
   void emitByRing();
@@ -96,7 +96,7 @@ private:
   OnlineSoftmax softmax;
 
   Value batch, sequence, headBlock, split, firstHead;
-  /// Of a packed sequence: the block's first query in it, and their number.
+  /// The block's first query in a packed sequence, and the number of queries.
   Value firstRow, blockQueries;
   /// Query and noise head of this lane's rows, g and, of a second map, g + 8.
   Value query, noiseHead;
@@ -104,7 +104,7 @@ private:
   QueryRows queries;
   std::unique_ptr<MatrixAtom> atom;
   std::optional<KVPipeline> pipeline;
-  /// Of the heads that the block reads, for tensor maps.
+  /// The heads that the block reads, for tensor maps.
   QueryBlock place;
 };
 

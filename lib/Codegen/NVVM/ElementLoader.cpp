@@ -36,7 +36,7 @@ void ElementLoader::copy(const SharedTile &tile, const GlobalRows &rows) {
   Type half = b.getI16Type();
   // Eight elements of a row, as four words.
   auto chunk = [&](Value row, int64_t column) {
-    // What is read of a row that does not exist is thrown away.
+    // Elements of a row that does not exist are read and replaced by zeros.
     auto [source, rowValid] = findRow(kernel, rows, row);
     SmallVector<Value> words;
     for (int64_t word = 0; word < 4; ++word) {

@@ -41,8 +41,8 @@ private:
   void bringQueries();
   void keepQueries();
   Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
-  /// Of each map that a warp scores, the products with K, which is read once
-  /// where it is one.
+  /// The products with K of each map that a warp scores. Shared keys are read
+  /// once.
   SmallVector<ScoreTile> scores(Value stage);
   /// Adds biases and hides keys that are not seen.
   void hide(MutableArrayRef<ScoreTile> scored, const KVPipeline::Tile &tile);

@@ -24,8 +24,8 @@ GpuMasks::GpuMasks(AttentionKernel &kernel, Value batch)
             {*getGpuMaskParams(operand), operand,
              kernel.spec.getMaskType(operand)});
   };
-  // What has a number for each score comes first: what another mask hides must
-  // stay hidden, whatever that number is.
+  // Masks that add numbers to scores come first: keys that another mask hides
+  // must stay hidden, whatever those numbers are.
   for (bool hasTerm : {true, false})
     for (MaskAttrInterface mask : kernel.spec.masks) {
       if (mask.isInterval() || mask.hasScoreTerm() != hasTerm)

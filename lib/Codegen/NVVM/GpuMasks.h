@@ -118,9 +118,9 @@ public:
   MaskValue isWithinRight(const MaskPoint &point, int64_t right) override;
 
 private:
-  /// What a MaskValue stands for. Bounds are terms, not instructions, until
-  /// `emit`: kernels were seen to lose occupancy to comparisons of another
-  /// form.
+  /// The expression behind a MaskValue. Bounds stay terms, not instructions,
+  /// until `emit`: kernels were seen to lose occupancy to comparisons of
+  /// another form.
   struct Term {
     enum Kind { Sum, KeyBefore, EndAfter, Min, Max, Hidden } kind;
     /// Sum: `value` + `constant`, with null for 0, or an element or a condition
@@ -150,7 +150,7 @@ private:
                 std::optional<GpuParam> stride);
   Value loadNumber(const Elements &of, Value pointer);
 
-  /// Of the masks of each score, at one head and query.
+  /// Elements of a mask that is applied to each score, at one head and query.
   struct ScoreElements : Elements {
     Value ofHead, ofQuery;
     /// The second one of a pair, and its column.
@@ -159,9 +159,9 @@ private:
   };
   Value loadElement(ScoreElements &from, const Term &key);
 
-  /// Of the masks of tiles.
+  /// Elements of a mask that is decided for whole tiles.
   struct TileElements : Elements {
-    /// Over the queries of the block, or over a tile of keys.
+    /// Extrema over the queries of the block, or over a tile of keys.
     Value lowest, highest;
     /// In a tile that is seen in part: of the two queries, or of each 32nd key
     /// from the one on that has the number of the lane; and the one that was

@@ -34,8 +34,8 @@ MaskValue GpuMasks::highest(MaskOperand operand, const MaskTile &tile) {
   return add({Term::Sum, getTileElements(operand).highest});
 }
 
-/// Of each 32nd place from `first` + lane on; what lies beyond `last` is that
-/// one again.
+/// Loads each 32nd number from `first` + lane on, and number `last` in place of
+/// those beyond it.
 SmallVector<Value> GpuMasks::loadLanes(const TileElements &from, Value first,
                                        int64_t count, Value last,
                                        std::optional<GpuParam> stride) {

@@ -47,7 +47,7 @@ GpuKernelSpec mlir::diffattn::getMapsSpec(DifferentialMapsOpInterface op,
   return spec;
 }
 
-/// What all kernels that end with an epilogue have in common.
+/// Sets the types of the result and of the epilogue's operands.
 static void setEpilogue(HeadEpilogueOpInterface op, GpuKernelSpec &spec) {
   auto elementType = [&](Value value) {
     return value ? cast<ShapedType>(value.getType()).getElementType() : Type();
@@ -102,11 +102,11 @@ public:
 
 private:
   void launch(const GpuKernelSpec &spec);
-  /// With blocks that take tiles of queries, `tiles` of each head.
+  /// Launches blocks that take tiles of queries, `tiles` of each head.
   void launchPersistent(const GpuKernelSpec &spec, Value tiles);
   /// How operands are copied, as far as branches around a launch tell.
   enum class Copies { NotAsked, Chunks, Elements };
-  /// The first of `cases` that holds.
+  /// Launches the kernel of the first of `cases` that holds.
   void launchCases(ArrayRef<ScheduleCase> cases, Copies copies);
   /// The kernel of `schedule`, or one of two by whether 16 bytes can be copied.
   void launchSchedule(ScheduleAttrInterface schedule, Copies copies);

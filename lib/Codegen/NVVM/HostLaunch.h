@@ -41,8 +41,9 @@ LogicalResult splitKeys(RewriterBase &rewriter, Operation *root);
 void replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
                      gpu::GPUModuleOp module, ArrayRef<ScheduleCase> cases);
 
-/// The same for ranges of keys: a block for each range, group of heads and
-/// batch. The op has rows and a schedule.
+/// Replaces `op`, on memrefs, by a launch of the decode kernel: a block for
+/// each range of keys, group of heads and batch. The op has rows and a
+/// schedule.
 void replaceByLaunch(RewriterBase &rewriter, OnlineAttentionOp op,
                      gpu::GPUModuleOp module);
 

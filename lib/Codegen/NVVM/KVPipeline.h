@@ -21,8 +21,8 @@ namespace mlir::diffattn::gpucode {
 /// of the next tile, which every warp passes after its last read.
 class KVPipeline {
 public:
-  /// Of the heads that signal head `head`, with noise head `noiseHead`, reads
-  /// in `batch`.
+  /// A pipeline of the heads of keys and values that signal head `head`, with
+  /// noise head `noiseHead`, reads in `batch`.
   KVPipeline(AttentionKernel &kernel, Value batch, Value head, Value noiseHead);
 
   struct Tile {
@@ -64,7 +64,8 @@ private:
   int64_t stages, tileKeys;
   Value key1, key2, value;
   Value firstTile, endTile;
-  /// What masks say of tiles: of those under way before the first one is read.
+  /// The tiles whose copies start before the loop, as GpuMasks::findSeen gives
+  /// them.
   SmallVector<Value> seenTiles;
 };
 

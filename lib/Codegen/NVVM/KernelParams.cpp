@@ -212,7 +212,8 @@ bool storesGateGradient(const GpuKernelSpec &spec) {
 bool storesGateGradientByElement(const GpuKernelSpec &spec) {
   return storesGateGradient(spec) && spec.elementwise;
 }
-/// Of the norm and of lambda, and whether pairs of the bias may be loaded.
+/// Flags tell of the norm and of lambda, and whether the bias may be loaded in
+/// pairs.
 bool readsFlags(const GpuKernelSpec &spec) {
   if (isOfGradients(spec))
     return hasSecondMap(spec);

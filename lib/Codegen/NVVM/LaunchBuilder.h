@@ -132,7 +132,7 @@ private:
   /// A stride, or the offset, as a constant where the type tells it. An operand
   /// that does not vary with `role` has stride 0.
   Value stride(const OperandView &view, OperandView::Role role);
-  /// The same, 0 for an axis that turns out to be broadcast.
+  /// As `stride`, but 0 for an axis that is broadcast at run time.
   Value usedStride(const OperandView &view, OperandView::Role role);
   Value offset(Value memref);
   /// Address of the first element, as an index.
@@ -144,7 +144,7 @@ private:
                                            index(rows)),
                    0);
   }
-  /// What tells of packed sequences and of pages.
+  /// Sets the arguments of packed sequences and of pages.
   void fillSequences();
   /// The map of `view` with boxes of `rows` rows of 64 columns.
   void setMap(GpuParam param, const OperandView &view, Value rows,
@@ -153,7 +153,7 @@ private:
   static int64_t elementBytes(Value memref);
   /// Whether neighbours along the keys can be read in pairs.
   Value biasInPairs();
-  /// What the table of parameters gives the kernel, in order.
+  /// The arguments that the table of parameters gives the kernel, in order.
   SmallVector<Value> argumentsOf(const GpuKernelSpec &spec);
 
   gpu::GPUModuleOp module;

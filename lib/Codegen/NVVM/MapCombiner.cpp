@@ -275,7 +275,7 @@ void MapCombiner::pass(Accumulator &x) {
 
 void MapCombiner::finishPassed(Value passed, ArrayRef<Value> squares,
                                int64_t tiles) {
-  // What the quads of a warp store at once.
+  // Tiles of 8 columns that the quads of a warp store at once.
   constexpr int64_t atOnce = 4;
   const int64_t maxStart = (tiles - 1) / atOnce * atOnce * 8;
   Epilogue epilogue(kernel, place.batch, place.head);

@@ -14,7 +14,7 @@
 
 namespace mlir::diffattn::gpucode {
 
-/// What the loop over keys carries: the sums of the maps that a warp
+/// The values carried by the loop over keys: the sums of the maps that a warp
 /// accumulates, and the states of those of which it has the softmax.
 struct MapSums {
   SmallVector<Accumulator> sums;
@@ -28,7 +28,8 @@ struct MapSums {
   void assign(ValueRange values);
 };
 
-/// Multiplies `sums` by what the softmax of its tiles of rows asks for.
+/// Multiplies `sums` by the factors of `steps`, one step a tile of rows, if any
+/// row of the warp needs it.
 void rescaleSums(OnlineSoftmax &softmax, Accumulator &sums,
                  ArrayRef<OnlineSoftmax::Step> steps);
 
@@ -45,22 +46,22 @@ public:
 
   /// The query of this lane in row 0 or 8 of a tile of 16.
   std::function<Value(int64_t rowTile, int64_t half)> queryRow;
-  /// Of a pair of warps.
+  /// Exchange between the two warps of a pair; null without pairs.
   PairExchange *exchange = nullptr;
   /// With maps apart: where this lane passes sums from the second map to the
   /// first, 16 bytes each 512, and the meeting of the warps that do.
   std::function<Value()> getPassed;
   std::function<void()> meet;
-  /// Of one tile of rows, whose rows g and g + 8 are finished and stored here
-  /// instead, with what the norm multiplies them by.
+  /// Finishes and stores rows g and g + 8 instead of this class, from the
+  /// norm's factors; with one tile of rows only.
   std::function<void(ArrayRef<Fragment> x, std::array<Value, 2> factors)>
       storeTile;
-  /// With maps apart, of one tile of rows: the result is finished from where it
-  /// was passed, some columns at a time, so that its registers are free for
-  /// what the end of a row reads.
+  /// With maps apart and one tile of rows: finish the result from the memory by
+  /// which it was passed, some columns at a time, so that its registers are
+  /// free for the operands of the epilogue.
   bool finishInMemory = false;
 
-  /// Of the maps that this warp has, its own first.
+  /// Finishes the rows from the maps that this warp has, its own first.
   void finish(const MapSums &maps);
 
 private:

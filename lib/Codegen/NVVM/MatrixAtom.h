@@ -18,7 +18,7 @@ namespace mlir::diffattn::gpucode {
 /// (GpuKernelSpec::getLaneRows), the others are zeros in operands, and nobody
 /// reads them in results.
 using RowFragments = SmallVector<Fragment>;
-/// Of each tile of rows: scores of one tile of keys, sums of one map.
+/// For each tile of rows: the scores of one tile of keys; the sums of one map.
 using ScoreTile = SmallVector<RowFragments>;
 using Accumulator = SmallVector<RowFragments>;
 using Probabilities = SmallVector<ArrayRef<Fragment>>;

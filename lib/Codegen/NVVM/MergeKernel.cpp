@@ -72,8 +72,8 @@ private:
   const GpuSharedLayout &layout;
   int64_t numMaps, width, columns;
   Value query, head, batch;
-  /// Of a map: where the row's state of the first range lies, and how far it is
-  /// to the next range's, in states.
+  /// Position of the row's states of one map: in the first range, and the step
+  /// to the next range, in states.
   struct MapStates {
     P max, sum, acc;
     Value row, step, accRow, accStep;

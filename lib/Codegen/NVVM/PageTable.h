@@ -17,13 +17,13 @@ class PageTable {
 public:
   PageTable(AttentionKernel &kernel, Value sequence);
 
-  /// Where a key lies: a page, which is one, and a row of it, both i32. An
-  /// entry of the table that is no page gives the first one, and is told apart
-  /// by `exists`, an i1.
+  /// Where a key lies: a valid page and a row of it, both i32. Where the entry
+  /// of the table is no page, the page is the first one and `exists`, an i1, is
+  /// false.
   struct Place {
     Value page, row, exists;
   };
-  /// Of key `key`, an i32 below the number of keys.
+  /// The place of `key`, an i32 below the number of keys.
   Place find(Value key);
 
 private:

@@ -24,8 +24,8 @@ public:
   /// and takes the partner's. Safe once a tile: what is read here is
   /// overwritten only after the block's barrier of the next tile.
   SmallVector<OnlineSoftmax::Step> steps(ArrayRef<OnlineSoftmax::Step> own);
-  /// The same for some numbers, after the loop, as often as needed: waits until
-  /// both warps have read what was there before.
+  /// Exchanges numbers with the partner after the loop. May be called again: it
+  /// first waits until both warps have read the numbers before.
   SmallVector<Value> numbers(ArrayRef<Value> own);
 
 private:

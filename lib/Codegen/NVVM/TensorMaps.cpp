@@ -89,7 +89,7 @@ void LaunchBuilder::setMap(GpuParam param, const OperandView &view, Value rows,
 
 void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   using P = GpuParam;
-  // What a block brings of a tile.
+  // Keys of a tile that one block of a cluster brings.
   const int64_t tileKeys = spec.getTileKeys() / spec.getClusterBlocks();
   Value rows = index(spec.getRows()), keys = index(tileKeys);
   if (operands.blockTable) {

@@ -46,7 +46,7 @@ public:
   QueryBlock read();
 
 private:
-  /// Of a word of the ticket.
+  /// The address of a word of the ticket.
   Value address(int64_t word);
   void store(int64_t first, ArrayRef<Value> words);
   SmallVector<Value> load(int64_t first, int64_t count);

@@ -34,9 +34,9 @@ namespace {
 class WgmmaKernel {
 public:
   explicit WgmmaKernel(AttentionKernel &kernel);
-  /// Of a block that has one tile of queries.
+  /// Emits the code of a block that has one tile of queries.
   void emitBlock(const QueryBlock &block);
-  /// Of a block that takes tiles until there are none left.
+  /// Emits the code of a block that takes tiles until there are none left.
   void emitPersistent();
 
 private:
@@ -45,7 +45,8 @@ private:
   bool isInCluster() const { return spec.getClusterBlocks() > 1; }
   /// Maps of a warpgroup; with one of two, it is the warpgroup's own.
   int64_t numMaps() const { return isApart() ? 1 : spec.maps; }
-  /// What the warpgroup that brings and those that multiply do.
+  /// Emits `bring` for the warpgroup that brings tiles, `multiply` for those
+  /// that multiply them.
   void emitRoles(Emit bring, Emit multiply);
   void bringAll();
   void multiplyAll();
@@ -80,9 +81,9 @@ private:
   QueryBlock place;
   Value firstTile, endTile;
   std::optional<TensorRing> ring;
-  /// Of the two warpgroups that multiply, this one; the first query of this
-  /// warp; queries in shared memory, of each map of the warpgroup, as products
-  /// take them.
+  /// The number of this warpgroup among the two that multiply; the first query
+  /// of this warp; descriptions of the queries in shared memory, one for each
+  /// map of the warpgroup.
   Value group, warpRow;
   SmallVector<Value> queries;
 };
@@ -160,8 +161,8 @@ void WgmmaKernel::emitRoles(Emit bring, Emit multiply) {
   Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
   b.branch(isFirst, [&] { ring->initBarriers(); });
   ring->meet();
-  // The same in all lanes of a warp, and known to be: products then take their
-  // descriptions from uniform registers.
+  // A shuffle makes `warpgroup` known to be uniform in a warp: products then
+  // take their descriptions from uniform registers.
   const Registers &registers =
       isInCluster() || spec.isPersistent() ? kOfMore : kOfOneTile;
   Value warpgroup =
@@ -311,7 +312,7 @@ void WgmmaKernel::multiplyAll() {
       ring->waitForValues(position);
     }
     combine(position);
-    // What is stored by a map has been handed to the copy engine already.
+    // Rows stored by a tensor map are published already, before their copy.
     if (needsPlace)
       ring->releaseQueries(/*wroteThere=*/isApart());
     if (!layout.combinesInStage)

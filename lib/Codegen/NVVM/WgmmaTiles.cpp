@@ -134,7 +134,7 @@ void WgmmaTiles::computeTile(const Tile &tile) {
   }
   passTurn(b, group);
   enterValues(tile.firstKey, tile.position);
-  // What was written to these registers lies before the fence.
+  // Keeps the writes to these registers before the fence.
   hopper.tie(pending, probabilities);
   hopper.fence();
   const int64_t blocks = keys / kWgmmaDepth;

@@ -57,7 +57,7 @@ public:
   WgmmaTiles(AttentionKernel &kernel, const QueryBlock &place, TensorRing &ring,
              OnlineSoftmax &softmax, MapSums &maps);
 
-  /// Of the two warpgroups, this one, 0 or 1, and the first query of this warp,
+  /// The number of this warpgroup, 0 or 1, and the first query of this warp,
   /// both i32; descriptions of the queries in shared memory, one for each map
   /// of the warpgroup.
   Value group, warpRow;
