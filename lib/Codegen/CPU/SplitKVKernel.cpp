@@ -41,7 +41,8 @@ void SplitKVKernel::forBlocks(Value total, int64_t largest,
   }
 }
 
-/// Of two operands with the same strides, or as many slots for them.
+/// Whether two operands have one element type and equal strides, or strides in
+/// slots at one distance.
 static bool readsAlike(const SpecOperand &a, const SpecOperand &b) {
   return a.element == b.element &&
          llvm::all_of(llvm::zip_equal(a.strides, b.strides), [&](auto both) {

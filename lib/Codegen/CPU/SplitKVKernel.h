@@ -101,7 +101,8 @@ private:
 
   /// Sets what is of an item; of the item's scores or of its values.
   void beginItem(Value index, bool isOfValues);
-  /// What the bias hides of the item's keys from all rows of its group.
+  /// Whether the bias hides all or none of the item's keys from all rows of its
+  /// group.
   BiasScan scanBias(bool wantsNone);
   /// The bias of a query of a noise head of the group for the item's keys.
   Value getBias(Value noiseHead, Value query);
@@ -153,7 +154,8 @@ private:
 
   // Outputs: SplitKVValues.cpp.
   void multiplyValues();
-  /// Of the keys [first, end), at most `span`; rows of weights are as long.
+  /// Stores weights of the keys [first, end), at most `span`; rows of weights
+  /// are `span` long.
   void emitWeights(Value head, Value query, Value first, Value end,
                    int64_t span);
   /// A row's weights, of which that of key `first` is the first.
@@ -197,8 +199,8 @@ private:
   /// item lie so, even ones before odd ones.
   bool pairsValues;
   SplitKVScratch s;
-  // Of the item: `n` keys from `begin` on, and how many there are that a query
-  // sees.
+  // The item: its batch, group and block of `n` keys from `begin` on, of which
+  // some query sees `seenFromBegin`.
   Value item, batch, group, block, begin, n, seenFromBegin;
   /// By the masks that know tiles and by what the bias holds, each query sees
   /// each key of the item; null without such masks. For scores, a bias that is

@@ -54,7 +54,7 @@ void SplitKVKernel::packQuery(Map &map, Value row, Value to, bool paired) {
   Value from = getQuery(map, row);
   float scale =
       spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
-  // What keeps its value is copied as bits.
+  // Unscaled queries are copied as bits.
   const unsigned width = atom.getNumber(b).getIntOrFloatBitWidth();
   Type bits = b.getIntegerType(width), element = raw ? bits : b.f32;
   auto copy = [&](Value c, Value place) {
@@ -145,7 +145,7 @@ void SplitKVKernel::prefetchApart(Operand operand, Value base, Value columns,
   if (!hasGaps)
     return;
   first = b.add(first, schedule.getPrefetchRows());
-  // What no query sees would be read for nothing.
+  // Keys that no query sees need no prefetch.
   Value isSeen = b.less(b.add(first, b.add(count, -1)), seenFromBegin);
   const int64_t bytes = operand->element.getIntOrFloatBitWidth() / 8;
   b.ifThen(b.both(hasGaps, isSeen), [&] {
@@ -215,7 +215,7 @@ SmallVector<Value> SplitKVKernel::emitDot(const Rows &rows, Value row,
       return queries.loaded[i][*known / width];
     return loadQuery(queries, i, c);
   };
-  // Of `vectors` vectors of columns; with two, by pairs.
+  // One step of `vectors` vectors of columns; two are read as pairs.
   auto step = [&](Value c, int64_t vectors, Value mask, ValueRange sums) {
     prefetchAhead(rows, row, c, vectors * width);
     SmallVector<Value> key;
