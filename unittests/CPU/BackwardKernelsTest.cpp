@@ -18,7 +18,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-/// Those of which gradients have kernels of their own.
+/// The kinds of cases whose gradients have kernels of their own.
 std::vector<CaseKind> getBackwardKinds() {
   std::vector<CaseKind> kinds = getCaseKinds();
   llvm::erase_if(kinds, [](const CaseKind &kind) {
@@ -310,8 +310,8 @@ TEST_P(BackwardKernelsTest, HiddenScoresHaveNoGradients) {
                    addressOf(packed[0]), addressOf(packed[1])});
   gradients.run(0, inputs);
   if (pairs) {
-    // What was rounded takes the places that f32 has without pairs, and each
-    // gradient is in both orders.
+    // Rounded numbers lie where f32 does without pairs, and each gradient is
+    // stored in both orders.
     EXPECT_EQ(got.e[0], maps.e[0]);
     EXPECT_EQ(got.e[1], maps.e[1]);
     for (int64_t key = 0; key < maps.keys; ++key)

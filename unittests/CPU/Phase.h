@@ -52,7 +52,7 @@ public:
     return reinterpret_cast<T *>(exposed[i]);
   }
   int64_t getNumber(int64_t i) const { return exposed[i]; }
-  /// What a phase has stored itself from exposed value `i` on.
+  /// The numbers that the phase itself stored, from exposed value `i` on.
   template <typename T>
   T *getExposed(int64_t i) const {
     return reinterpret_cast<T *>(exposed.data() + i);
@@ -91,7 +91,7 @@ void forEachQueryBlock(const CpuCase &c, Phase &phase, Body body,
       }
 }
 
-/// What phases of scoring are made of, without anything of the values.
+/// The parts of phases of scoring, without anything of the values.
 struct ScoringBuilder : PhaseBuilder {
   ScoringBuilder(const PhaseBuilder &phase, const AttentionSpec &spec);
 
@@ -105,7 +105,7 @@ struct ScoringBuilder : PhaseBuilder {
   PrefillScoring scoring;
 };
 
-/// What phases of the product with V are made of.
+/// The parts of phases of the product with V.
 struct ValuesBuilder : PhaseBuilder {
   ValuesBuilder(const PhaseBuilder &phase, const AttentionSpec &spec);
 

@@ -221,7 +221,7 @@ TEST_P(PrefillMasksTest, SegmentsLeaveBlocksOut) {
 TEST_P(PrefillMasksTest, BooleanMasksLeaveBlocksOut) {
   const int64_t queries = 100, keys = 150;
   std::vector<uint8_t> flags(2 * queries * keys);
-  // Of each 16 queries and 16 keys: none, all or some are visible.
+  // In each tile of 64 queries and 32 keys, none, all or some are visible.
   for (size_t i = 0; i < flags.size(); ++i) {
     const int64_t kind = (i / keys / 64 + i % keys / 32) % 3;
     flags[i] = kind == 0 ? 0 : kind == 1 ? 1 : random() % 2;

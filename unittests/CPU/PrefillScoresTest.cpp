@@ -24,8 +24,8 @@ INSTANTIATE_TEST_SUITE_P(, PrefillScoresTest,
                          ::testing::ValuesIn(getCaseKinds()),
                          [](const auto &kind) { return kind.param.getName(); });
 
-/// What the product multiplies scores with: 1 in all but what becomes powers of
-/// two as it is.
+/// The factor of scores after the product: 1 unless they are exponents of two
+/// then.
 double getUnit(const CpuCase &c) {
   if (c.spec.editsEveryScore())
     return 1;

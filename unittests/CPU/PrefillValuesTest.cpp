@@ -137,7 +137,7 @@ void checkProbabilities(const CpuCase &c, const Phase &phase,
       ASSERT_NEAR(getProbability(c, p, i, row), weights.getDifference(i),
                   getTolerance(c) * weights.getSum(i))
           << "row " << row << ", key " << first + i;
-    // What a product reads beyond the last key.
+    // Products read zeros beyond the last key.
     const int64_t end = llvm::alignTo(n, atom.usesTiles ? 32 : atom.pack);
     for (int64_t i = n; i < end; ++i)
       ASSERT_EQ(getProbability(c, p, i, row), 0.0f) << i;

@@ -177,7 +177,7 @@ TEST_P(SplitKVRowsTest, OutputsOfBlocksAreAddedWhereAKeyIsSeen) {
   fillHeaders();
   Tensor result(Float32Type::get(&context), {2, 3, 2, 21});
   c.setOutput(result);
-  // Of blocks without a visible key the output is what lay in memory.
+  // Blocks without a visible key keep the output that lay in memory.
   std::normal_distribution<float> normal;
   for (int64_t row = 0; row < getRows(); ++row)
     for (int64_t block = 0; block < getBlocks(); ++block)

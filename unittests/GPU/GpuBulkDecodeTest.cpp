@@ -101,7 +101,7 @@ TEST(GpuBulkDecode, OneKeyBiasAndSoftcap) {
   s.bias = "bf16";
   s.softcap = 5.0;
   expectRight(s, {{2, 1, 300}});
-  // Of wide values a bias or a mask leaves registers for fewer warps.
+  // With wide values, a bias or a mask leaves registers for fewer warps.
   s.dv = 256;
   s.weight = s.type;
   for (const char *bias : {"bf16", "i1"}) {
@@ -134,7 +134,8 @@ TEST(GpuBulkDecode, OneResultInEveryOrder) {
   }
 }
 
-/// What a tensor map cannot describe, or the kernel does not do.
+/// Layouts that a tensor map cannot describe, and features that the kernel does
+/// not have.
 TEST(GpuBulkDecode, OtherCallsCopyByThreads) {
   auto expectOther = [](const Signature &s) {
     Outcome outcome = CompiledCase(s).run({1, 1, 200}, 1);

@@ -205,8 +205,8 @@ void CompiledCase::replaceKernels(const llvm::Module &module) {
 void CompiledCase::prepare(ArrayRef<DeviceMemref> arguments) {
   if (running == &replaced)
     return;
-  // What is launched depends on sizes and on alignment, which the addresses on
-  // the host have too.
+  // The launches depend on sizes and on alignment, which the addresses on the
+  // host have too.
   std::set<std::string> names;
   std::string all;
   EvaluationHooks hooks;
@@ -532,7 +532,8 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
 
   if (!compare)
     return outcome;
-  // What is no page is one of zeros to the reference: the one that none has.
+  // The reference reads zeros for an entry that is no page: from the one page
+  // that no sequence has.
   if (shape.wrongPages) {
     const int64_t spare = findSpare(table, pages);
     for (Operand *operand : {&k1, &k2, &v})

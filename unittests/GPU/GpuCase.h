@@ -29,10 +29,10 @@
 
 namespace mlir::diffattn {
 
-/// What is fixed when a kernel is compiled.
+/// The properties of a case that are fixed when its kernel is compiled.
 struct Signature {
   std::string type = "bf16";
-  /// Of the result; empty: `type`.
+  /// Element type of the result; empty: `type`.
   std::string result;
   int64_t d = 64, dv = 128;
   /// 1: without q2, k2 and lambda, and `noise` is `signal`.
@@ -79,7 +79,7 @@ inline Signature onHopper(int64_t d, int64_t dv) {
   return s;
 }
 
-/// The same, with the schedule of a row of the table, and another one for what
+/// As `onHopper`, with the schedule of `row`, and another one for operands that
 /// tensor maps cannot describe.
 inline Signature ofRow(const GpuWgmmaRow &row) {
   Signature s = onHopper(row.headDim, row.valueDim);
@@ -96,7 +96,8 @@ inline Signature ofRow(const GpuWgmmaRow &row) {
   return s;
 }
 
-/// The same, with blocks that share out the tiles of queries.
+/// As `ofRow`, with `blocks` persistent blocks that share out the tiles of
+/// queries.
 inline Signature ofPersistent(GpuWgmmaRow row, int64_t blocks) {
   row.persistentBlocks = blocks;
   return ofRow(row);
@@ -123,15 +124,15 @@ struct Shape {
   double growth = 0.0;
   /// kv_len of each batch; drawn if it is negative.
   int64_t length = -1;
-  /// Of each sequence; of a batch without packed queries, keys alone. What
-  /// `batch`, `queries` and, without pages, `keys` say is not read then. Of
-  /// paged keys, `keys` is what a row of the table has place for, a multiple of
-  /// `pageRows`; keys and values that no sequence has are NaN.
+  /// Queries and keys of each sequence; without packed queries, keys alone.
+  /// `batch`, `queries` and, without pages, `keys` are not read then. With
+  /// pages, `keys` is the capacity of a row of the table, a multiple of
+  /// `pageRows`; keys and values outside all sequences are NaN.
   std::vector<int64_t> queryLengths = {}, keyLengths = {};
   int64_t pageRows = 16;
-  /// Entries of the table that keys need, brought out of range.
+  /// Whether entries of the table that keys need are out of range.
   bool wrongPages = false;
-  /// What is multiplied to each drawn element of V, by its key.
+  /// The factor of each drawn element of V, by its key.
   std::function<double(int64_t)> valueSize = {};
   /// The segment of each query and key.
   std::function<int64_t(int64_t)> ofQuery = {}, ofKey = {};
@@ -140,16 +141,16 @@ struct Shape {
   int64_t wrongMap = -1, moreRows = 0;
 };
 
-/// What a run gave, and what the reference says.
+/// The results of a run, and the reference's.
 struct Outcome {
-  /// Of the first launch with a fault, else of the last one.
+  /// The report of the first launch with a fault, else of the last one.
   sim::LaunchReport report;
-  /// Of every launch, in order.
+  /// Counts of every launch, in order.
   std::vector<sim::LaunchStats> stats;
   reference::AttentionResult expected;
   std::vector<double> output;
-  /// Of what is allowed: a part of M; of N, for weights in the operands' type;
-  /// and for the result, whatever its size.
+  /// Parts of the allowed error: relative to M; to N, for weights in the
+  /// operands' type; and absolute, for the result.
   double bound = 0.0, weightStep = 0.0, resultStep = 0.0;
   std::string kernels;
   /// How many tensor maps were made.
@@ -200,7 +201,7 @@ private:
   Prepared *running = nullptr;
   bool dropsFills = false;
   std::optional<uint32_t> counter;
-  /// What is expected of the operands with this hash.
+  /// Hash of the operands whose reference result is `expected`.
   std::optional<llvm::hash_code> expectedOf;
   reference::AttentionResult expected;
 };

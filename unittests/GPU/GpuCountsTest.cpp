@@ -67,7 +67,7 @@ Shape aligned(int64_t queries, int64_t keys) {
 void expectNoConflicts(const sim::LaunchStats &stats) {
   EXPECT_EQ(stats.ldmatrixConflicts, 0u);
   EXPECT_EQ(stats.copyConflicts, 0u);
-  // What a pair of warps exchanges, too.
+  // Also of data that a pair of warps exchanges.
   EXPECT_EQ(stats.bankConflicts, 0u);
   for (const sim::SiteStats &site : stats.sites)
     EXPECT_EQ(site.bankConflicts, 0u) << site.where.op;
@@ -133,7 +133,7 @@ TEST_P(EverySchedule, StoresF32InWholeSectors) {
   EXPECT_EQ(stored.sectors, uint64_t(4 * rows * s.dv / 32));
 }
 
-/// The same kernel at ends of tiles, under several orders of threads.
+/// A causal kernel at ends of tiles, under several orders of threads.
 TEST_P(EverySchedule, IsRightInAnyOrderOfThreads) {
   const GpuScheduleRow &row = GetParam();
   Signature s = ofRow(row);
@@ -206,7 +206,8 @@ TEST(GpuCounts, SharedKeysAreReadOnce) {
         reads += site.warpAccesses;
     return reads;
   };
-  // Of a tile by each warp, as 16 x 16 elements: K of both maps or of one, V.
+  // Each warp reads of a tile, as 16 x 16 elements: K of both maps or of one,
+  // and V.
   const uint64_t keys = 2 * 4, values = 2 * 4;
   EXPECT_EQ(countReads(false, 3) - countReads(false, 2),
             4 * (2 * keys + values));
@@ -245,7 +246,7 @@ TEST(GpuCounts, Decode) {
     const sim::BufferStats *written = decode.findBuffer("workspace");
     const sim::BufferStats *read = outcome.stats[1].findBuffer("workspace");
     ASSERT_TRUE(written && read);
-    // Of the tile's rows those that there are.
+    // Only rows of the tile that exist are stored.
     EXPECT_EQ(written->storedBytes,
               uint64_t(2 * 4 * maps * s.signal * (s.dv + 2)));
     EXPECT_EQ(written->loadedBytes, 0u);
@@ -284,8 +285,8 @@ TEST(GpuCounts, DecodeLeavesOutRangesWithoutKeys) {
   }
 }
 
-/// What a block copies and multiplies of eight tiles of keys, of which its
-/// queries see what `ofKey` says.
+/// Expects that a block copies and multiplies `tiles` of eight tiles of keys,
+/// whose segments are `ofKey`; its queries see segment 5.
 void expectTiles(const GpuScheduleRow &row,
                  const std::function<int64_t(int64_t)> &ofKey, int64_t tiles) {
   Signature s = ofRow(row);

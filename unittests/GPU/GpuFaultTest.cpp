@@ -25,8 +25,8 @@ using sim::Injection;
 
 namespace {
 
-/// What an injection must show: one of the faults, or with `wrong`, a result
-/// beyond the bound instead.
+/// The expected outcome of an injection: one of the faults, or with `wrong`, a
+/// result beyond the bound instead.
 struct Expected {
   Injection injection;
   std::vector<FaultKind> kinds;
@@ -134,8 +134,7 @@ TEST_F(GpuFaultTest, PairOfWarps) {
   expectAllFound(s, {1, 64, 96});
 }
 
-/// The same with one map, whose warps have two tiles of rows. A norm would hide
-/// a wrong sum.
+/// One map, whose warps have two tiles of rows. A norm would hide a wrong sum.
 TEST_F(GpuFaultTest, OneMap) {
   Signature s;
   s.maps = 1;

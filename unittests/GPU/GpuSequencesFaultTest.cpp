@@ -45,7 +45,8 @@ SmallVector<llvm::LoadInst *> findLoads(llvm::Module &module, StringRef table) {
   return loads;
 }
 
-/// What `start` is added to or taken from, through casts and bounds.
+/// Whether `value` is computed from `start` by at most `depth` instructions
+/// other than loads and phis.
 bool comesFrom(llvm::Value *value, llvm::Value *start, int depth = 6) {
   if (value == start)
     return true;
@@ -121,7 +122,7 @@ TEST_F(GpuSequencesFault, StrideOfPages) {
   });
 }
 
-/// Of a block's sequence, where it begins, and where the next one does. A row
+/// Where the sequence of a block begins, and where the next one does. A row
 /// more is one of the next sequence, which is then stored by two blocks.
 TEST_F(GpuSequencesFault, BoundsOffByOne) {
   Signature s;

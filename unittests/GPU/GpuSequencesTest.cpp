@@ -256,7 +256,7 @@ TEST(GpuSequences, HopperDecodesPackedSequences) {
   expectRight(s, {packed({1, 0, 2, 1}, {150, 20, 33, 0})});
 }
 
-/// What is no page reads zeros, and is named.
+/// An entry that is no page gives zeros, and the report names it.
 TEST(GpuSequences, PagesThatAreNone) {
   for (auto [type, chip] :
        {std::pair{"bf16", "sm_80"}, {"f32", "sm_80"}, {"bf16", "sm_90a"}}) {

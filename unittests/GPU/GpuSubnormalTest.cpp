@@ -84,7 +84,7 @@ TEST_P(GpuSubnormal, Weights) {
   EXPECT_GT(worstOfM(outcome), 1.0);
 }
 
-/// The same in f32, whose weights are not rounded.
+/// In f32, weights are not rounded.
 TEST(GpuSubnormalWeights, F32) {
   Signature s;
   s.type = "f32";

@@ -26,8 +26,8 @@ using sim::HopperInjection;
 
 namespace {
 
-/// What an injection must show: one of the faults, or with `wrong`, a result
-/// beyond the bound instead.
+/// The expected outcome of an injection: one of the faults, or with `wrong`, a
+/// result beyond the bound instead.
 struct Expected {
   HopperInjection injection;
   std::vector<FaultKind> kinds;
@@ -88,7 +88,8 @@ const Expected kExpected[] = {
     {HopperInjection::VoteAll, {}, true, /*growing=*/true},
 };
 
-/// What only kernels that store their result by a tensor map have.
+/// Whether only kernels that store their result by a tensor map have places
+/// for `injection`.
 bool isOfStores(HopperInjection injection) {
   return injection == HopperInjection::DropStore ||
          injection == HopperInjection::ShiftStore ||
@@ -96,14 +97,14 @@ bool isOfStores(HopperInjection injection) {
          injection == HopperInjection::DropStoreWait;
 }
 
-/// What only kernels whose warpgroups take turns have.
+/// Whether only kernels whose warpgroups take turns have places for it.
 bool isOfTurns(HopperInjection injection) {
   return injection == HopperInjection::DropTurn ||
          injection == HopperInjection::WrongTurn;
 }
 
-/// What orders products and who touches their registers, and what rescales
-/// sums: every place is tried.
+/// Whether it removes the order between products and uses of their registers,
+/// or a rescale of sums: every place is tried.
 bool isOfProducts(HopperInjection injection) {
   return injection == HopperInjection::DropMatrixWait ||
          injection == HopperInjection::WeakenMatrixWait ||
@@ -113,14 +114,14 @@ bool isOfProducts(HopperInjection injection) {
          injection == HopperInjection::VoteAll;
 }
 
-/// What only kernels of clusters have.
+/// Whether only kernels of clusters have places for it.
 bool isOfClusters(HopperInjection injection) {
   return injection == HopperInjection::WrongMask ||
          injection == HopperInjection::DropClusterWait;
 }
 
-/// What only kernels by warpgroups have: decode multiplies by mma.sync, and
-/// copies nothing to a place that threads wrote.
+/// Whether only kernels by warpgroups have places for it: decode multiplies by
+/// mma.sync, and copies nothing to a place that threads wrote.
 bool isOfWarpgroups(HopperInjection injection) {
   if (isOfStores(injection) || isOfClusters(injection) || isOfTurns(injection))
     return true;
@@ -152,10 +153,10 @@ class Broken {
 public:
   Broken(const Signature &signature, std::vector<Shape> shapes)
       : signature(signature), shapes(std::move(shapes)) {}
-  /// Of `expected`, those for which `isPart` holds have places in the kernel;
-  /// nothing is to show those places for which `isIdle` holds. Each is tried at
-  /// the first place, the last, and one between them; with `atAllBarriers`,
-  /// those of arrivals and waits at every place.
+  /// Expects that each injection for which `isPart` holds has places in the
+  /// kernel and is found there, except at places for which `isIdle` holds. Each
+  /// is tried at the first place, the last, and one between them; with
+  /// `atAllBarriers`, those of arrivals and waits at every place.
   void expectAllFound(
       llvm::function_ref<bool(HopperInjection)> isPart,
       llvm::function_ref<bool(HopperInjection, unsigned at, unsigned count)>
@@ -213,7 +214,7 @@ void Broken::expectAllFound(
     ASSERT_TRUE(whole.report.clean()) << whole.report.str();
     ASSERT_LE(whole.worst(), 1.0);
   }
-  // Of decode, not the merge, which copies nothing.
+  // The first kernel is decode; the merge copies nothing.
   const std::string name =
       llvm::StringRef(whole.kernels).split(' ').first.str();
   std::unique_ptr<llvm::Module> alone =
@@ -266,10 +267,10 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
            (!row.overlap || !isOfTurns(injection)) &&
            (row.overlap || injection != HopperInjection::PackEarly);
   };
-  // Of overlapped orders, nobody waits for the release of the last tile; with
-  // one map, products with V in the loop are never those of the last tile. With
-  // both, P of one is written while that of the other is read, and the first
-  // sums of the second are zeros.
+  // With overlap, nobody waits for the release of the last tile; with one map,
+  // products with V in the loop are never those of the last tile. With both, P
+  // of one is written while that of the other is read, and the first sums of
+  // the second are zeros.
   auto isIdle = [&](HopperInjection injection, unsigned at, unsigned count) {
     if (!row.overlap)
       return false;
@@ -349,7 +350,8 @@ bool findsBox(CompiledCase &compiled, Shape shape, int64_t wrong, int64_t more,
   return false;
 }
 
-/// What the host gets wrong: boxes of a row less or more than the kernel's.
+/// Expects that boxes of one row less or more than the kernel's, a mistake of
+/// the host, are found.
 void expectBoxesFound(const Signature &s, const Shape &shape) {
   CompiledCase compiled(s);
   const Outcome whole = compiled.run(shape, /*seed=*/7);

@@ -142,7 +142,7 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   ASSERT_TRUE(result);
   EXPECT_EQ(result->storedBytes, uint64_t(2 * 2 * rows() * s.dv));
   EXPECT_EQ(result->loadedBytes + result->copiedBytes, 0u);
-  // Of boxes none are counted.
+  // Sectors of boxes are not counted.
   EXPECT_EQ(result->sectors,
             row.placement == GpuPlacement::Both ? 0 : result->storedBytes / 32);
   EXPECT_EQ(stats.bankConflicts, 0u);
@@ -299,7 +299,8 @@ TEST(GpuWgmma, NoKeys) {
   EXPECT_THAT(outcome.output, ::testing::Each(0.0));
 }
 
-/// What a tensor map cannot describe, or the kernel does not do.
+/// Layouts that a tensor map cannot describe, and features that the kernel does
+/// not have.
 TEST(GpuWgmma, OtherCallsTakeMmaSync) {
   auto expectOther = [](const Signature &s, const Shape &shape) {
     Outcome outcome = CompiledCase(s).run(shape, 1);

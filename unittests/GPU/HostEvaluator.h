@@ -30,8 +30,8 @@ struct EvaluatedLaunch {
   std::vector<std::pair<uint64_t, uint32_t>> arguments;
 };
 
-/// What diffattn_rt_device_tensor_map is given, sizes and strides in elements:
-/// columns, rows, heads, batches.
+/// Arguments of diffattn_rt_device_tensor_map; sizes and strides, in elements,
+/// are of columns, rows, heads and batches.
 struct EvaluatedMap {
   uint64_t base = 0;
   int64_t boxRows = 0;

@@ -138,8 +138,8 @@ struct KernelParamsTest : testing::Test {
     }
   }
 
-  /// What a second map alone has: its operands, its states, and what says which
-  /// heads share them.
+  /// Whether only a second map has `param`: its operands, its states, and the
+  /// numbers of heads that share them.
   static bool isOfSecondMap(GpuParam param) {
     using P = GpuParam;
     auto isIn = [&](P first, P last) {

@@ -50,7 +50,7 @@ std::string describe(const Case &c) {
   return text;
 }
 
-/// What docs/spec.md says, pair by pair.
+/// Whether query `i` sees key `j` by the formula of docs/spec.md.
 bool isVisible(const Case &c, int64_t i, int64_t j) {
   const MaskNumbers &n = c.numbers;
   int64_t length = n.kvLen.value_or(n.keys);
@@ -204,7 +204,7 @@ void MaskTest::check(const Case &c) {
     }
 }
 
-/// What segments alone say of all tiles of queries and keys.
+/// Checks the relation of all tiles of queries and keys by segments alone.
 void MaskTest::checkTiles(const Case &c) {
   SCOPED_TRACE(describe(c));
   SmallVector<MaskAttrInterface> masks = getMasks(c);

@@ -25,7 +25,7 @@ struct MaskNumbers {
   /// [query][key]; of a boolean operand 0 and 1.
   std::vector<double> bias;
   bool biasIsBoolean = false;
-  /// Of queries and of keys; both or none.
+  /// Segments of queries and of keys; both or none.
   std::vector<int64_t> qSegments, kvSegments;
 };
 

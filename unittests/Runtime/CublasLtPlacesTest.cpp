@@ -38,7 +38,7 @@ TEST(CublasLtPlaces, PythonPackages) {
   std::ofstream(there) << "not a library";
   Places places = cublasLtPlaces("", {"/no/such/folder", packages.string()});
   fs::remove_all(packages);
-  // What has no match is named as it was looked for.
+  // A pattern without a match stays in the list.
   EXPECT_EQ(
       Places(places.begin() + 4, places.end()),
       (Places{"/no/such/folder/nvidia/*/lib/libcublasLt.so.13",

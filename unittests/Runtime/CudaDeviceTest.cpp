@@ -274,7 +274,7 @@ TEST_F(CudaDevice, TakesTheImageThatFitsBest) {
       image("sm_80", DIFFATTN_IMAGE_BITCODE, "bitcode scale")};
   ok(device->module_destroy(device, load(images)));
   EXPECT_SAYS(log(), "cuModuleLoadDataEx cubin86 scale");
-  // What the driver refuses is followed by the next best.
+  // If the driver refuses an image, the next best is loaded.
   ok(device->module_destroy(
       device, load({images[0], images[1],
                     image("sm_86", DIFFATTN_IMAGE_CUBIN, "foreign", 13000)})));
@@ -315,7 +315,7 @@ TEST_F(CudaDevice, KernelsThatWaitThemselvesStartEarly) {
   }
 }
 
-/// Of images for one chip, the one for it alone.
+/// Among images for a chip, the one with its own features is loaded.
 TEST_F(CudaDevice, CodeForOneChipAloneComesFirst) {
   open();
   ok(device->module_destroy(
@@ -527,7 +527,7 @@ TEST_F(CudaDevice, BatchesOf16BitNumbers) {
   ok(device->gemm(device, nullptr, &product));
   EXPECT_EQ(download<float>(C, batch * m * n),
             multiply(a, b, batch * m, n, k, k, n, false));
-  // The same shape asks for an algorithm once, another alignment again.
+  // A shape asks for an algorithm once, and again for another alignment.
   ok(device->gemm(device, nullptr, &product));
   auto count = lookUp<int (*)()>(MOCK_CUBLASLT, "mock_lt_heuristics");
   EXPECT_EQ(count(), 1);

@@ -128,7 +128,7 @@ void check(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
                         << ", but got " << c.get(i, j);
         }
       }
-      // What lies beside C is untouched.
+      // Memory beside C is untouched.
       EXPECT_EQ(memcmp(c.at(i, N), before.at(i, N), 3 * c.size()), 0);
     }
   }

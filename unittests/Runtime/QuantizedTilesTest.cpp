@@ -105,7 +105,7 @@ struct Rows {
     return multiply(w, flags, 0, M);
   }
 
-  /// What the tiles are said to sum: of up to 256 numbers of a group, 32 at a
+  /// The documented sum of the tiles: of up to 256 numbers of a group, 32 at a
   /// time, first with the highest 8 digits of each number of A, then with the
   /// next ones; then times the scale.
   float chain(const Weight &w, int64_t m, int64_t n) const {
@@ -137,7 +137,7 @@ bool sameBits(const float *x, const float *y, int64_t count) {
   return memcmp(x, y, count * sizeof(float)) == 0;
 }
 
-/// Of the type of A and the bits of an integer.
+/// Parameters: the type of A and the bits of an integer.
 class QuantizedTiles
     : public testing::TestWithParam<std::tuple<int32_t, int64_t>> {
 protected:
@@ -221,7 +221,7 @@ TEST_P(QuantizedTiles, NothingElseIsReadOrWritten) {
        {std::tuple{45, 72, 24}, {45, 64, 32}, {48, 72, 24}}) {
     Weight w(N, K, group, bits);
     Rows x(M, w.K, dtype);
-    // What says that it is not infinite is in the digits that f32 has alone.
+    // In f32, only digits that bf16 lacks tell this NaN from infinity.
     x.numbers[3 * w.K + 7] =
         fromBits(dtype == DIFFATTN_F32 ? 0x7f800001 : 0x7fc00000);
     x.numbers[4 * w.K + 9] = INFINITY;

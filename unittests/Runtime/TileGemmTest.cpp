@@ -53,7 +53,7 @@ struct Operands {
   std::vector<float> multiply(int32_t flags) const {
     return multiply(flags, 0, M);
   }
-  /// What TDPBF16PS is said to compute, 32 elements of k at a time.
+  /// The documented result of TDPBF16PS, 32 elements of k at a time.
   float chain(int64_t m, int64_t n) const {
     float sum = 0;
     for (int64_t k0 = 0; k0 < K; k0 += 32) {

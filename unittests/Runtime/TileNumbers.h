@@ -43,7 +43,8 @@ inline bool hasAmx() {
          __builtin_cpu_supports("amx-bf16") && diffattn_rt::requestTiles() == 0;
 }
 
-/// What the runtime computes in is then NaN, and not zeros.
+/// Fills the runtime's workspace with NaN, so that reads of unwritten memory
+/// show.
 inline void fillWorkspace() {
   const int64_t mark = diffattn_rt_mark(), bytes = 1 << 20;
   memset(diffattn_rt_alloc(bytes), 0xff, bytes);

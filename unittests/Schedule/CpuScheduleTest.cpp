@@ -128,14 +128,14 @@ TEST_F(CpuScheduleTest, HeadsThatShareKeysMeetThemTogether) {
       const CpuSplitKVAttr split = selectCpuSplitKV(shared, target);
       EXPECT_EQ(split.getQkRows(), 4) << isa.str();
       EXPECT_EQ(split.getPvRows(), type.isF32() ? 1 : 4) << isa.str();
-      // What a tile of values of this width takes is asked for meanwhile.
+      // A tile of values of this width is prefetched.
       EXPECT_EQ(split.getPvKeys() * 128 * type.getIntOrFloatBitWidth() / 8,
                 split.getPrefetchBytes())
           << isa.str();
       shared.group = 1;
       const int64_t alone = selectCpuSplitKV(shared, target).getPrefetchBytes();
       EXPECT_EQ(alone > 0, !type.isF32()) << isa.str();
-      // What is asked for is done.
+      // A distance given by the user is taken.
       for (int64_t bytes : {0, 512}) {
         llvm::Expected<CpuTarget> given = getCpuTarget(isa, bytes);
         ASSERT_TRUE(bool(given));

@@ -321,7 +321,7 @@ TEST_F(GpuScheduleTest, WhatWarpgroupsDoNotDo) {
             "expected no softcap, but got one");
 }
 
-/// What is asked at run time: few queries where their number is not known, and
+/// Conditions of run time: few queries where their number is not known, and
 /// operands that cannot be copied by 16 bytes where those get another cut.
 TEST_F(GpuScheduleTest, ConditionsStandBeforeWhatTakesEveryCall) {
   GpuAttentionShape s = shape(128, 256);
@@ -398,7 +398,7 @@ TEST_F(GpuScheduleTest, DecodeOfWideValuesWithABiasHasFewerWarps) {
       auto split = cast<GpuSplitKVAttr>(when ? when.getSchedule() : entry);
       EXPECT_TRUE(!warps || warps == split.getWarps());
       warps = split.getWarps();
-      // What the other warps leave in registers, two blocks have in stages.
+      // Fewer warps leave shared memory for more stages.
       if (split.getBulkCopies() && s.valueDim == 256)
         EXPECT_EQ(split.getStages(), warps == 2 ? 4 : 2);
     }

@@ -30,7 +30,7 @@ std::vector<GpuTiles> allTiles() {
     for (bool qInRegisters : {false, true})
       all.push_back(
           {GpuPlacement::Both, warps, 1, 16 * warps, 2, qInRegisters, 512});
-  // Of one map, those of which no warps share out the maps.
+  // With one map there are no warps that share out the maps.
   std::vector<GpuTiles> ofOne;
   llvm::copy_if(all, std::back_inserter(ofOne), [](const GpuTiles &tiles) {
     return tiles.placement == GpuPlacement::Both;
@@ -66,7 +66,7 @@ TEST(GpuSharedLayoutTest, RegionsOfOnePhaseDoNotOverlap) {
       [](const GpuTiles &, const Layout &layout) { expectApart(layout); });
 }
 
-/// What a warpgroup multiplies begins where the swizzle does.
+/// Operands of a warpgroup begin where the swizzle does.
 TEST(GpuSharedLayoutTest, WarpgroupsHavePanels) {
   MLIRContext context;
   context.loadDialect<DiffAttnDialect>();

@@ -149,7 +149,7 @@ TEST(HostFacts, LinesAreAskedForWhereShortAndLongReadsGain) {
   EXPECT_EQ((Reads{{1.0, 0.7, 0.7, 0.7}, {1.0, 0.7}}).choose(), 4096);
   EXPECT_EQ((Reads{{1.0, 0.7, 0.5, 0.6}, {1.0, 0.6}}).choose(), 2048);
   EXPECT_EQ((Reads{{1.0, 0.7, 0.7, 0.6}, {1.0, 0.7}}).choose(), 8192);
-  // What Zen 4 shows: a gain of the short read alone.
+  // Zen 4: only the short read gains.
   Reads zen4{{1.0, 1.0, 1.2, 0.75}, {1.0, 0.97}};
   EXPECT_EQ(zen4.choose(), 0);
   EXPECT_GE(zen4.bytes, 64 << 20);

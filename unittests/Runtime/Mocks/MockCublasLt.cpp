@@ -188,7 +188,7 @@ MOCK Status cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *,
   if (wanted < 1 || offersNothing)
     return 0;
   *results = {};
-  // What the pointers must be aligned to goes along with the algorithm.
+  // The algorithm carries the alignment that it needs of the pointers.
   results->algo.data[0] = 0xa190;
   for (int i = 0; i < 3; ++i)
     results->algo.data[1 + i] = prefer.get(5 + i, 256);

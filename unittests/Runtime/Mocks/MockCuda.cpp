@@ -94,8 +94,8 @@ Stream &streamOf(void *stream) {
   return stream ? *static_cast<Stream *>(stream) : state().defaultStream;
 }
 
-/// What every call does: it is written down; some fail for want of a context,
-/// or because the test asked for it.
+/// Logs a call. Returns the failure that the test asked for, or of a call that
+/// lacks a context.
 Result enter(const char *call, const std::string &what = "",
              bool needsContext = true) {
   say(std::string(call) + (what.empty() ? "" : " " + what));
@@ -104,7 +104,7 @@ Result enter(const char *call, const std::string &what = "",
   return static_cast<Result>(setting(std::string("fail ") + call, 0));
 }
 
-/// What must not be called while a stream is captured breaks the capture.
+/// For calls that are not allowed during a capture: breaks it if there is one.
 Result breaksCapture() {
   if (!state().capturing)
     return 0;
@@ -422,7 +422,7 @@ MOCK Result cuModuleUnload(void *module) {
 }
 MOCK Result cuModuleGetFunction(void **out, void *module, const char *name) {
   CHECKED("cuModuleGetFunction", name);
-  // Of machine code only the beginning is kept.
+  // Only the beginning of machine code is kept, so names are not looked for.
   const std::string &text = static_cast<Module *>(module)->text;
   if (text.find("ELF") != 1 && text.find(name) == std::string::npos)
     return kNotFound;

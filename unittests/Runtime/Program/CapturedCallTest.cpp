@@ -123,7 +123,7 @@ protected:
   static void set(const char *name, long value) {
     lookUp<void (*)(const char *, long)>("mock_cuda_set")(name, value);
   }
-  /// What another library does with the driver.
+  /// Runs `body` as another library would, in a context of its own.
   template <typename Body>
   static void elsewhere(const Body &body) {
     void *context = nullptr;
@@ -133,7 +133,7 @@ protected:
     lookUp<int (*)(void **)>("cuCtxPopCurrent_v2")(&context);
     lookUp<int (*)(int)>("cuDevicePrimaryCtxRelease_v2")(0);
   }
-  /// What the driver was asked since the last time, a line each.
+  /// The driver's calls since the last time, a line each.
   std::vector<std::string> asked() {
     const std::string log = lookUp<const char *(*)()>("mock_cuda_log")();
     std::istringstream lines(log.substr(seen));
@@ -152,7 +152,7 @@ protected:
   size_t seen = 0;
 };
 
-/// What a run gives a stream.
+/// The work that a run gives a stream.
 const std::vector<std::string> kWork = {
     "cuMemcpyHtoDAsync 12 on 1",
     "cuMemcpyDtoDAsync 8",
