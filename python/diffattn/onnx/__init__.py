@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 
-#: What docs/onnx.md lists: versions begin so.
+#: Prefixes of the versions that are tested, as in docs/onnx.md.
 TRIED = {"onnx": ("1.23.",), "torch-mlir": ("20261001",)}
 
 

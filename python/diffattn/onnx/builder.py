@@ -13,7 +13,7 @@ from .walk import messages, nodes_of
 
 #: ONNX's own domain, as files name it.
 ONNX = ("", "ai.onnx")
-#: What gives places or sizes, and what truth values, whatever it takes.
+#: Ops that give places or sizes (int64), and ops that give truth values, whatever the types of their inputs.
 _PLACES = {"ArgMax", "ArgMin", "Range", "Shape", "Size"}
 _TRUTHS = {"And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or"}
 #: The end of the name of a Pad that makes its input as long as another tensor, where a call says whether it is shorter.
@@ -38,7 +38,7 @@ class Builder:
         self._number_of = number_of
         #: Values that builders before this one made in the same graph, by what tells what they are.
         self.shared: dict[tuple, str] = {} if shared is None else shared
-        #: Of elements that ops made here have.
+        #: Element types of the values that ops made here.
         self._types: dict[str, int] = {}
         self.options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
@@ -54,11 +54,11 @@ class Builder:
         return self.op("Constant", value=numpy_helper.from_array(np.array(value, dtype)))
 
     def number(self, value: float, like: str) -> str:
-        """Of the type of `like`."""
+        """A constant of the element type of `like`."""
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self._known_type(like)))
 
     def cast(self, x: str, like: str) -> str:
-        """To the type of `like`."""
+        """`x` as the element type of `like`."""
         kind = self._known_type(like)
         return x if self.type(x) == kind else self.op("Cast", x, to=kind)
 
@@ -89,7 +89,7 @@ class Builder:
         return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
 
     def is_number(self, name: str) -> bool:
-        """Of one element, or left out."""
+        """Whether the value has one element, or is left out."""
         sizes = self.sizes(name)
         return not name or sizes is not None and all(size == 1 for size in sizes)
 
@@ -117,11 +117,11 @@ class Builder:
         return name in self._constants
 
     def array(self, name: str) -> np.ndarray | None:
-        """Of a constant."""
+        """The elements of a constant; None for other values."""
         return numpy_helper.to_array(self._constants[name]) if self.is_constant(name) else None
 
     def size(self, name: str, axis: int) -> str:
-        """Of an axis, as a list of one."""
+        """The size of an axis, as a list of one element."""
         return self.op("Gather", self.op("Shape", name), self.constant([axis]), axis=0)
 
     def places(self, name: str, axis: int) -> str:
@@ -143,7 +143,7 @@ def sizes_text(sizes) -> str:
 
 
 def own_marker(graph: onnx.GraphProto) -> str:
-    """What no name of the graph, nor of one within, has in it."""
+    """Returns a run of colons that occurs in no name of the graph or of its subgraphs."""
     names = {one.name for one in messages(graph, (onnx.ValueInfoProto, onnx.TensorProto))}
     names.update(name for node in nodes_of(graph) for name in (*node.input, *node.output))
     marker = ":"

@@ -80,7 +80,7 @@ def _reciprocal(builder: Builder) -> bool:
 
 
 def _normalization(builder: Builder) -> bool:
-    """Of instances, or of groups of channels, over all places, in f32 where `x` is narrower. torch-mlir divides by a product of sizes in which
+    """Normalizes instances, or groups of channels, over all places, in f32 where `x` is narrower. torch-mlir divides by a product of sizes in which
     those it does not know are -1, and lowers no groups; ONNX's function for these loses variances that are small beside means."""
     x, rank, groups = builder.input(0), len(builder.sizes(builder.input(0)) or ()), builder.options.get("num_groups")
     if rank < (2 if groups else 3):
@@ -102,7 +102,7 @@ def _normalization(builder: Builder) -> bool:
 
 
 def _softplus(builder: Builder) -> bool:
-    """Of a constant, a learned number say, the constant: torch-mlir's program crashes there."""
+    """Folds the softplus of a constant, such as a learned number: torch-mlir crashes there."""
     value = builder.array(builder.input(0))
     if value is None:
         return False

@@ -20,7 +20,7 @@ def _keeping_nan(builder: Builder) -> bool:
 
 
 def _of_several(builder: Builder) -> bool:
-    """Of two, the second keeps its NaN."""
+    """Takes inputs two by two. The op of two keeps a NaN of its second input only, so a NaN of the first is kept here."""
     made, *others = builder.node.input
     for other in others:
         made = builder.op("Where", builder.op("IsNaN", made), made, builder.op(builder.node.op_type, made, other))

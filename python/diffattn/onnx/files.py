@@ -19,7 +19,7 @@ from ..text import shown
 from . import builtins, multihead
 from .walk import messages
 
-#: Of protobuf; larger models have their weights in files of external data.
+#: Largest size of a protobuf message; larger models have their weights in files of external data.
 MOST_BYTES = (1 << 31) - 1
 _KIND = onnx.TensorProto
 #: Types of elements that compiled code has, by ONNX's.
@@ -55,7 +55,7 @@ def read_model(path: str) -> ModelFile:
         raise CompileError(f"{path}: expected dense initialisers, but got the sparse {shown(graph.sparse_initializer[0].values.name)}")
     _check_inner_tensors(path, proto)
     held, names = list(graph.initializer), {tensor.name for tensor in graph.initializer}
-    # What is both is an input with a default value, as older files have all weights.
+    # A name of both an input and an initialiser is an input with a default value, as all weights are in older files.
     inputs = [value for value in graph.input if value.name not in names]
     arrays = {tensor.name: _array(path, tensor) for tensor in held}
     weights = {name: array for name, array in arrays.items() if array is not None and is_weight(array)}
@@ -87,7 +87,7 @@ def _normalise(proto) -> None:
 
 
 def _check_texts(path: str, proto) -> None:
-    """What is no UTF-8 would come as bytes, where texts are expected."""
+    """Raises IRError for a text that is not UTF-8: protobuf gives it as bytes."""
     for message in messages(proto):
         for field, value in message.ListFields():
             if field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in ([value] if isinstance(value, (str, bytes)) else value)):
@@ -104,7 +104,7 @@ def _check_inner_tensors(path: str, proto) -> None:
 
 
 def _array(path: str, tensor) -> np.ndarray | None:
-    """What a tensor holds; None: elements of a type that compiled code lacks, of which only ops can say whether that matters."""
+    """The elements of a tensor; None if compiled code lacks their type, which matters only if an op reads them."""
     dtype, shape = DTYPES.get(tensor.data_type), tuple(tensor.dims)
     if dtype is None:
         if tensor.data_location == _KIND.EXTERNAL:
@@ -151,7 +151,7 @@ def _place(what: str, path: str, location: str) -> str:
 
 
 def said(error: Exception) -> str:
-    """What another library says of a model, in one line."""
+    """The message of another library's error about a model, in one line."""
     return shown(" ".join(str(error).split()), 400)
 
 

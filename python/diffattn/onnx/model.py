@@ -19,8 +19,8 @@ def read(path: str) -> Imported:
 
 
 class Model:
-    """What `diffattn.onnx.load` gives. `inputs` and `outputs` are those of the model: `name`, `dtype` (NumPy) and `sizes`, of which a
-    text is one that calls decide."""
+    """A compiled ONNX model, made by `diffattn.onnx.load`. `inputs` and `outputs` are those of the model: `name`, `dtype` (NumPy) and
+    `sizes`, where a text names a size that may differ from call to call."""
 
     def __init__(self, imported: Imported, options: CodeOptions, name: str):
         self._function = ImportedFunction(imported, options, name)
@@ -31,8 +31,8 @@ class Model:
         self.mlir = self._function.mlir
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """What became of each attention, as a table (docs/python.md). With the arguments of a call, which is made some times, also how long
-        each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
+        """A table of what each attention was compiled to (docs/python.md). With the arguments of a call, makes that call several times, and adds
+        how long each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
         return explain_function(self, args, kwargs)
 
     def __call__(self, *args, **kwargs):

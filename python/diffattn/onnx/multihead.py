@@ -117,7 +117,7 @@ def _count(builder: Builder) -> int:
 
 
 def _packed(builder: Builder) -> tuple[str, int] | None:
-    """What holds several of queries, keys and values, as an axis before the last, and how many."""
+    """The input that packs queries, keys and values on the axis before the last, and how many of them; None: none is packed."""
     for number, parts in ((0, 3), (1, 2)):
         if len(builder.sizes(builder.input(number)) or ()) == 5:
             return builder.input(number), parts
@@ -125,7 +125,7 @@ def _packed(builder: Builder) -> tuple[str, int] | None:
 
 
 def _width(builder: Builder, of_values: bool = False) -> int:
-    """Of a head."""
+    """Width of a head of queries, or of values."""
     packed, name = _packed(builder), builder.input(2 if of_values else 0)
     sizes = builder.sizes(packed[0] if packed and (of_values or packed[1] == 3) else name)
     width = sizes[-1] // _count(builder) if sizes and len(sizes) == 3 and sizes[-1] else sizes[-1] if sizes else None

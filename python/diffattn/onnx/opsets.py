@@ -1,5 +1,5 @@
-"""What the package onnx makes of a model: older opsets as opset 18, whose forms the other modules and torch-mlir read, and ops as the
-functions that ONNX says they are."""
+"""Conversions by the package onnx: models of older opsets to opset 18, whose forms the other modules and torch-mlir read, and ops to the
+functions that define them in ONNX."""
 
 from __future__ import annotations
 

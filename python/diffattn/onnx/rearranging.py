@@ -25,7 +25,7 @@ def gather_nd(builder: Builder) -> bool:
 
 
 def einsum(builder: Builder) -> bool:
-    """Of an operand and a weight, whose sizes are known: [in both and the result, in the first alone, summed] times [in both and the result,
+    """Handles an operand and a weight, whose sizes are known: [in both and the result, in the first alone, summed] times [in both and the result,
     summed, in the weight alone], where what is summed, and what the weight has alone, is one axis."""
     equation = builder.options["equation"].decode().replace(" ", "")
     labels, arrow, made = equation.partition("->")

@@ -1,5 +1,5 @@
-"""What models may not ask of ONNX's ops, since torch-mlir makes other numbers or sizes of it than ONNX says, or crashes. What it refuses by
-itself is not listed here."""
+"""Uses of ONNX's ops that are refused, because torch-mlir makes other numbers or sizes of them than ONNX defines, or crashes. Uses that
+torch-mlir refuses by itself are not listed here."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def spell_reshapes(module: ir.Operation, graph: onnx.GraphProto) -> None:
 
 
 def nodes_of_kind(module: ir.Operation, graph: onnx.GraphProto, kind: str) -> list[tuple[ir.Operation, int | None]]:
-    """What the importer made of nodes of the graph itself, with their numbers in it."""
+    """The ops that the importer made of nodes of the graph itself, with the nodes' numbers in it."""
     with module.context:
         main, = (op.operation for op in module.regions[0].blocks[0].operations if op.operation.attributes["sym_name"].value == graph.name)
         return [(op.operation, number_of(op.operation)) for op in main.regions[0].blocks[0].operations
@@ -92,7 +92,7 @@ def size_of(value: ir.Value, axis: int) -> ir.Value:
 
 
 def shape_of(kind: ir.Type) -> list[int | None]:
-    """Of a tensor's type, which is one of torch-mlir's own: its bindings have none for it."""
+    """Shape of a tensor type of torch-mlir, read from its text: the bindings have no class for it."""
     sizes = str(kind).partition("[")[2].partition("]")[0]
     return [None if size == "?" else int(size) for size in sizes.split(",") if size]
 

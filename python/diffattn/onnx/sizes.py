@@ -78,7 +78,7 @@ class Sizes:
                         if value.type.tensor_type.HasField("shape")}
         self._types = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
         self._shapes.update({tensor.name: tensor.dims for tensor in graph.initializer})
-        #: What values of up to one axis hold.
+        #: Elements of the values of at most one axis that hold sizes.
         self._integers = {tensor.name: _listed(tensor) for tensor in graph.initializer if _is_list(tensor)}
         for value in graph.input:
             self._of(value.name)
@@ -91,7 +91,7 @@ class Sizes:
         return made
 
     def follow(self, node: onnx.NodeProto) -> Reshape | None:
-        """Of a Reshape with symbols among its sizes."""
+        """Records the sizes of a node's results. Returns a `Reshape` if the node is one with symbols among its sizes."""
         if node.domain not in ONNX:
             return None
         if node.op_type in _COMPUTED:
@@ -141,7 +141,7 @@ class Sizes:
         return [*self._broadcast([a[:-2], b[:-2]], max(len(a), len(b)) - 2), a[-2], b[-1]]
 
     def known(self, node: onnx.NodeProto) -> np.ndarray | None:
-        """What a node computes, where that is constants of the type of sizes."""
+        """The elements of the node's result, if they are int64 sizes known in every call; else None."""
         if node.op_type not in _COMPUTED or node.op_type == "Constant" or node.domain not in ONNX:
             return None
         integers, name = self._integers.get(node.output[0]), node.output[0]
@@ -239,7 +239,7 @@ class Sizes:
         return Fraction(self._random.randrange(_LEAST_SYMBOL, 2 * _LEAST_SYMBOL))
 
 
-#: What computes sizes of sizes.
+#: Methods that follow the ops by which sizes are computed.
 _COMPUTED = {**{kind: functools.partial(Sizes.elementwise, function=function)
                 for kind, function in (("Add", operator.add), ("Mul", operator.mul), ("Sub", operator.sub))},
              "Cast": Sizes.same, "Concat": Sizes.concat, "Constant": Sizes.constant, "ConstantOfShape": Sizes.filled, "Div": Sizes.quotient,
@@ -260,7 +260,7 @@ def _symbol(dim) -> str | None:
 
 
 def is_known(size: Fraction) -> bool:
-    """What is left of a product of symbols and numbers may be known too."""
+    """Whether a size is a plain integer: numbers that stand for symbols are larger, or leave a fraction."""
     return size.denominator == 1 and abs(size) < 1 << 50
 
 

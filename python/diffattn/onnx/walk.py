@@ -1,4 +1,4 @@
-"""What lies within messages of ONNX, at any depth."""
+"""Iteration over messages of ONNX, nested at any depth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import onnx
 
 
 def messages(proto, kind=object) -> Iterator:
-    """Those of a kind, the outermost too."""
+    """Yields the messages of a kind, `proto` itself too."""
     found = [proto]
     while found:
         message = found.pop()
@@ -24,7 +24,7 @@ def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def nodes_of(graph) -> Iterator[onnx.NodeProto]:
-    """Of a graph or a function, in their order, each before those of graphs within it."""
+    """Yields the nodes of a graph or a function in their order, each before the nodes of graphs within it."""
     for node in graph.node:
         yield node
         for inner in graphs_of(node):
