@@ -23,7 +23,7 @@ from ..errors import CompileError, DiffAttnError, InputError, IRError, WeightsEr
 from ..files import mistaken, open_regular, read_head
 from ..text import shown
 
-#: Of the text of a graph, of which real ones have some megabytes.
+#: Largest text of a graph; real ones have some megabytes.
 MOST_GRAPH_BYTES = 1 << 30
 _TARGET = re.compile(r"torch\.ops\.(aten|prims|diffattn)\.\w+(\.\w+)?|torch\.sym_\w+|math\.(ceil|floor|trunc)|"
                      r"_operator\.(add|sub|mul|floordiv|truediv|mod|neg|pow|eq|ne|lt|le|gt|ge|and_|or_|getitem)", re.ASCII)
@@ -100,7 +100,7 @@ def _load(archive: _Archive) -> torch.export.ExportedProgram:
         raise IRError(f"expected version {schema.SCHEMA_VERSION[0]} of the format, but got {shown(version)}")
     _check(program)
     graph = program["graph_module"]
-    # What a graph does not need: structures of Python, and checks as source.
+    # Structures of Python, and checks as source, are not needed.
     graph["module_call_graph"] = [{"fqn": "", "signature": _flat_signature(graph["signature"])}]
     program["guards_code"] = []
     weights, constants = (_tensors(archive, archive.text(f"data/{kind}/{name}_{kind}_config.json"), f"data/{kind}/")

@@ -66,8 +66,8 @@ def _compile(module, example_inputs, options: Options):
 
 
 def _without_inference_mode(module: torch.fx.GraphModule) -> None:
-    """What a function does under torch.inference_mode() it does without gradients: AOTAutograd fails at views, in that mode, of tensors
-    that were made outside of it."""
+    """Replaces torch.inference_mode() within a function by no_grad: AOTAutograd fails at views, in that mode, of tensors that were made
+    outside of it."""
     modes = [torch.is_grad_enabled()]
     for node in module.graph.nodes:
         if node.target is torch._C._set_grad_enabled:
@@ -90,7 +90,7 @@ def _views(metadata) -> dict[int, int]:
 
 
 def _refuse_inputs(example_inputs) -> None:
-    """Of tensors whose memory does not hold what they show, or is elsewhere."""
+    """Refuses tensors whose memory does not hold the elements that they show, or is elsewhere."""
     for number, value in enumerate(example_inputs):
         if isinstance(value, torch.Tensor):
             tensors.check_memory(f"input {number} of the graph", value, value.is_neg() or value.is_conj(), CompileError)

@@ -1,4 +1,4 @@
-"""What ATen ops are taken apart into before torch-mlir lowers them.
+"""Decompositions of ATen ops, applied before torch-mlir lowers them.
 
 torch-mlir's own table, with these changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have wrong
 shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which
@@ -94,8 +94,8 @@ _OF_UINT8 = [getattr(packet, kind) for packet in (
 
 
 def _decomposed(ways, rule, plain, *args, **kwargs):
-    """What the first of `ways` gives, where nothing is complex, or what `rule` gives, or else what `plain`, torch-mlir's, does. Each may be
-    None, or give NotImplemented."""
+    """The result of the first of `ways` that gives one, or of `rule` if complex numbers take part; else of `plain`, torch-mlir's. Each may
+    be None, or give NotImplemented."""
     for way in (*((rule,) if complex_numbers.takes_part((args, kwargs)) else ways), plain):
         made = NotImplemented if way is None else way(*args, **kwargs)
         if made is not NotImplemented:
@@ -186,7 +186,7 @@ def var_mean(x, dim=None, *, correction=None, keepdim=False):
 
 
 def constant_pad_nd(x, margins, value=0):
-    """What is cut off before what is added."""
+    """Cuts by the margins below 0 before it pads by the others."""
     numbers = list(margins)
     if not all(isinstance(number, int) for number in numbers) or all(number >= 0 for number in numbers):
         return NotImplemented

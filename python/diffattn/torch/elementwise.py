@@ -113,7 +113,7 @@ def fmod(x, y):
 
 
 def _remainder(x, y):
-    """What is left of `x`, with its sign."""
+    """Remainder of the division rounded toward 0, with the sign of `x`."""
     rest = torch.remainder(x.abs(), y.abs())
     return torch.where(x < 0, -rest, rest)
 

@@ -67,7 +67,7 @@ def _apart(module, args, kwargs) -> tuple:
 
 
 class _Held:
-    """What a module holds, as a call of its exported graph needs it: parameters, buffers and constants, looked up anew each time.
+    """Parameters, buffers and constants of a module, as a call of its exported graph needs them, looked up anew each time.
     `specs`: the inputs of the graph; `constants` by their names."""
 
     def __init__(self, module, specs, constants):
@@ -101,12 +101,12 @@ class _Held:
         return result
 
 
-#: What pytrees do not look into.
+#: Types that pytrees do not take apart.
 _LEAVES = (torch.Tensor, int, float, str, type(None))
 
 
 class CompiledModule:
-    """What `diffattn.compile` gives: call it like the module."""
+    """A module compiled by `diffattn.compile`: call it like the module."""
 
     def __init__(self, module, args, kwargs, dynamic_shapes, options: Options):
         self._module = module
@@ -139,8 +139,8 @@ class CompiledModule:
         self.mlir = self._program.mlir
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """What became of each attention, as a table (docs/python.md). With the arguments of a call, which is made some times, also how long
-        each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
+        """A table of what each attention was compiled to (docs/python.md). With the arguments of a call, makes that call several times, and adds
+        how long each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
         return explain_function(self, args, kwargs)
 
     def refresh(self) -> None:
@@ -165,7 +165,7 @@ class CompiledModule:
         if required not in self._needs_gradient:
             self._needs_gradient[required] = gives_gradient(self._module, args, kwargs)
         if self._needs_gradient[required]:
-            # What a call gives is named before what the module holds.
+            # An argument of the call is named rather than a weight of the module.
             number = min((i for i, requires in enumerate(required) if requires), key=lambda i: (i not in self._held.given, i))
             raise InputError(f"{self._input_names[number]}: expected a tensor without gradient, because no gradient flows back "
                              "through compiled code, but it requires one; call under torch.no_grad()")
@@ -266,7 +266,7 @@ def gives_gradient(module, args, kwargs) -> bool:
 
 
 def _refuse_effects(graph) -> None:
-    """Of what must happen in an order, as checks of matrices that may be singular."""
+    """Refuses ops that must run in a given order, such as checks of matrices that may be singular."""
     for node in graph.graph.nodes:
         if node.target is torch.ops.higher_order.with_effects:
             raise CompileError(f"{describe(node)}expected ops without effects, but got {node.args[1]}; fallback='eager' runs this module in "

@@ -1,4 +1,4 @@
-"""What every call asks of tensors, of which weights may be hundreds: asked by compiled code, which takes less time than Python's.
+"""Facts of tensors that every call reads, of hundreds of weights too: compiled code reads them in less time than Python.
 
 It calls what is documented: of PyTorch DLPack's exchange API (in `dlpack.h`), `_version` and `untyped_storage`; of CPython its C API.
 """
@@ -95,7 +95,7 @@ def as_arguments(values: tuple, codes: ctypes.Array[ctypes.c_int32]) -> ctypes.A
 
 
 class Facts:
-    """What changes when the elements of tensors may have: addresses, types, sizes, strides, versions, and who their storages are. Tensors
+    """Facts of tensors that change when their elements may have: addresses, types, sizes, strides, versions, and who their storages are. Tensors
     of inference mode have no version. Those whose numbers are in `in_place` are read where they lie by whoever asks: their elements may
     change, and neither versions nor storages count."""
 

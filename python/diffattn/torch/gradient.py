@@ -100,8 +100,8 @@ def runs_on_gpu(given: dict[str, Any]) -> bool:
 
 
 def kept_of(given: dict[str, Any]) -> tuple[str, ...]:
-    """What a call on a GPU keeps beside its operands, in the order of the results of `attention_and_rows`, of which the backward call's
-    kernels make D1 and D2. The last one, x, is the result where nothing follows it; where a factor alone does, there is none."""
+    """Names of the tensors that a call on a GPU keeps beside its operands, in the order of the results of `attention_and_rows`. The backward
+    call's kernels make D1 and D2 of them. The last one, x, is the result where nothing follows it; where a factor alone does, there is none."""
     second = given.get("q2") is not None
     ends = given.get("norm") is not None or given.get("gate") is not None
     return ("lse1", *(("lse2", "o2") if second else ()), *(("x",) if ends or given.get("out_scale", 1.0) == 1.0 else ()))
@@ -209,7 +209,7 @@ def compute_gradients(d_out, q1, k1, q2, k2, v, lam, *, output_mask, x=None, lse
     if "attn_mask" in wanted and runs_on_gpu({**operands, "target": target}):
         raise UsageError("output_mask: expected False for attn_mask on a GPU, because no kernel computes its gradient, but got True")
     results = {name: torch.empty_like(tensor) for name, tensor in wanted.items()}
-    # Those that are not of q1's type or float32 are rounded from float32.
+    # Gradients of any type but q1's and float32 are rounded from float32.
     exact = {name: result if result.dtype == q1.dtype and name != "lam" else torch.empty_like(result, dtype=torch.float32)
              for name, result in results.items()}
     segment_ids = None if q_segments is None and kv_segments is None else (q_segments, kv_segments)

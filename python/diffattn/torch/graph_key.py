@@ -1,4 +1,4 @@
-"""What the text of a graph follows from, as a key of the cache: two graphs with one key are lowered to one text."""
+"""Keys of the cache of lowered graphs: two graphs with one key are lowered to one text."""
 
 from __future__ import annotations
 

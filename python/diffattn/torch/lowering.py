@@ -85,7 +85,7 @@ def _refused(graph, message: str) -> CompileError:
     """The error for what torch-mlir said, with the op of the graph and its place."""
     nodes = {node.name: node for node in graph.nodes}
     named = [nodes.get(name) for name in re.findall(r"\bnode:(\w+)", message)]
-    # Of arithmetic on sizes the importer says what it does not know, and not where.
+    # For arithmetic on sizes, the importer names the function and not the node.
     named += [node for function in re.findall(r"<built-in function (\w+)>", message) for node in graph.nodes
               if getattr(node.target, "__name__", None) == function]
     for node in named:

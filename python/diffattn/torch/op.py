@@ -57,7 +57,7 @@ def _run(*operands, window=None, saves=False, **options):
 
 
 def _run_rows(q1, k1, q2, k2, v, lam, *, window=None, **options):
-    """The same with what kernels of gradients read on a GPU."""
+    """`_run`, with the tensors that the kernels of gradients read on a GPU as further results."""
     keeps = gradient.kept_of(dict(q2=q2, **options))
     return list(gradient.compute_rows(q1, k1, q2, k2, v, lam, window=window and tuple(window), keeps=keeps, **options))
 
@@ -83,7 +83,7 @@ def _fake_rows(q1, k1, q2, k2, v, lam, **options):
 
 
 def _fake_backward(d_out, q1, k1, q2, k2, v, lam, *, output_mask, **options):
-    """The same of `compute_gradients`."""
+    """The results of `compute_gradients` without their values."""
     operands = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam)
     gradient.has_second_map(q2, q2 if k2 is None else k2, lam, **options)
     gradient.check_differentiable({**operands, **options, "d_out": d_out})

@@ -1,4 +1,4 @@
-"""What both ways into the compiler take as options, and the packages that they need."""
+"""Options of both ways into the compiler, and the packages that they need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..importing import requirements
 from ..importing.options import CodeOptions
 
-#: What docs/pytorch.md lists: versions begin so. The first ones are those of the ordinary tests.
+#: Prefixes of the versions that are tested, as in docs/pytorch.md. The first ones are those of the ordinary tests.
 TRIED = {"torch": ("2.13.", "2.15."), "torch-mlir": ("20261001",)}
 
 

@@ -87,7 +87,7 @@ class _Cutter:
         graph = self._graph = module.graph
         self._places = graph.find_nodes(op="placeholder")
         self._numbers = {node: number for number, node in enumerate(self._places)}
-        #: Of each symbol the input that it is, or whose size along an axis it is.
+        #: For each symbol, the input that it is (axis None), or the input and axis whose size it is.
         self._symbols = {size.node.expr: (place, axis) for place in self._places for axis, size in sizes_of(place) if size.node.expr.is_symbol}
         self._output = graph.output_node()
         self._count = len(self._output.args[0]) - len(changed)
@@ -166,7 +166,7 @@ class _Cutter:
         self._output.args = (tuple(values),)
 
     def _copy_constants(self) -> None:
-        """Of a constant that is an output, which callers may change."""
+        """Copies the constants that are outputs, because callers may change an output."""
         for node in dict.fromkeys(one for one in self._outputs if isinstance(one, torch.fx.Node) and one.op == "get_attr"):
             self._output.replace_input_with(node, call_before(self._output, aten.clone.default, (node,), like=node))
 
@@ -227,7 +227,7 @@ class _Cutter:
         return [one for one in named if one.op == "call_function" and one not in self._left]
 
     def _leave_view(self, node) -> None:
-        """What must show the elements of another tensor, as PyTorch's own views do, with those that it is made of."""
+        """Leaves to PyTorch a view that must share the memory of another tensor, with the views that it is a view of."""
         while _is_view(node):
             self._left[node] = None
             node = node.args[0]
@@ -258,7 +258,7 @@ class _Cutter:
             is_kept = place in self._outputs or any(other is place for _, other in changes)
             if value in inside and readers <= inside and not is_kept and self._changed.count(place) == 1 and is_written_part(value, place):
                 part.changes.append((place, value))
-        # What a part changes itself is given only if it is read elsewhere too; sizes follow from the graph's inputs.
+        # A value that a part itself writes to an input is an output only if it is read elsewhere too; sizes follow from the graph's inputs.
         others = {value for place, value in changes if (place, value) not in part.changes}
         part.outputs = [node for node in part.nodes if not self._follows(node) and (node in self._outputs or node in others or any(
             user not in inside and user.op != "output" for user in node.users))]
@@ -299,7 +299,7 @@ class _Cutter:
         return isinstance(value, _NUMBERS) and value.node.expr.free_symbols <= self._symbols.keys()
 
     def _size(self, graph: torch.fx.Graph, made: dict, expression):
-        """What computes such a number."""
+        """Adds the ops that compute `expression` from the sizes in `made`; returns the last."""
         tracer = torch.fx.proxy.GraphAppendingTracer(graph)
         for symbol in expression.free_symbols:
             place, axis = self._symbols[symbol]

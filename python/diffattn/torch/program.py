@@ -32,7 +32,7 @@ class GraphProgram:
     def __init__(self, prepared: Prepared, weights: Sequence[int] = (), *, target="cpu", threads=None, cache=True, batch_invariant=None,
                  name="module"):
         self._results, self._changes, self._dtypes = prepared.results, prepared.changes, prepared.dtypes
-        #: What runs in PyTorch: nothing.
+        #: Ops that run in PyTorch: none, because the graph is compiled whole.
         self.uncompiled: list[str] = []
         _ALIVE.add(self)
         self._constants = [one.constant for one in prepared.inputs if one.place is None]
@@ -91,7 +91,7 @@ class GraphProgram:
         slots = bound.executable.call_packed("main", packed, len(arguments), self._count)
         del alive  # not before the call
         free = bound.executable.free
-        # What lies in the memory of an argument is that argument. Outputs are tensors of their own.
+        # A result in the memory of an argument is that argument. Outputs are tensors of their own.
         made = [arguments[slot.argument] if slot.argument >= 0 else owned(slot, free).item() if dtype is None else tensors.taken(slot, free, dtype)
                 for slot, dtype in zip(slots, self._dtypes)]
         outputs = [made[number].clone() if slots[number].argument >= 0 else made[number] for number, _ in self._results]
@@ -123,7 +123,7 @@ def refresh() -> None:
 
 
 def _gather(places: Sequence[int]) -> Callable[[Sequence], tuple]:
-    """What gives the values at these places."""
+    """Returns a function that gives the values at these places as a tuple."""
     if len(places) > 8 and list(places) == list(range(places[0], places[-1] + 1)):
         # A slice takes less time where they are hundreds.
         begin, end = places[0], places[-1] + 1

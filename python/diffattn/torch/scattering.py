@@ -64,7 +64,7 @@ def index_copy(x, dim, index, source):
 
 
 def index_put(x, indices, values, accumulate=False):
-    """Of truth values as an index only one, with one number; what else it writes is as much as data says."""
+    """Handles truth values as the only index, with one number to write; otherwise how much is written depends on data."""
     given = [i for i, index in enumerate(indices) if index is not None]
     if any(indices[i].dtype in (torch.bool, torch.uint8) for i in given):
         if len(given) != 1 or values.dim() or accumulate:

@@ -73,7 +73,7 @@ class Sizes:
         raise InputError(f"{_of(name, axis)}: expected {wanted}, but got {size}{hint}")
 
     def _check_guards(self, values, names) -> None:
-        """What the module's own code decided by sizes, as `if x.shape[0] > 4` and `int(x.shape[0] / 2)` do."""
+        """Raises InputError for sizes by which the module's own code would decide otherwise, as `if x.shape[0] > 4` and `int(x.shape[0] / 2)` do."""
         for guard in self._guards:
             if guard.subs(values) == False:  # noqa: E712 - of sympy, which may also be undecided
                 got = ", ".join(f"{names[symbol]} = {values[symbol]}" for symbol in values if symbol in guard.free_symbols)
@@ -84,7 +84,7 @@ class Sizes:
 
 
 def _guards(places) -> list:
-    """What must hold for sizes beyond their ranges, in the symbols that are left."""
+    """Conditions on sizes beyond their ranges, in the symbols that are left."""
     for node in places:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):

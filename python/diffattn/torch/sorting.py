@@ -15,7 +15,7 @@ SCHEMA = "_argsort(Tensor x, int first, int descending) -> Tensor"
 
 #: The longest axis along which every two elements are compared.
 _SHORT = 32
-#: Of so many elements that come first no more are kept in order.
+#: Up to so many first elements are selected by themselves; for more, all elements are sorted.
 _FEW = 64
 
 
@@ -29,7 +29,7 @@ def sort_stable(x, *, stable=None, dim=-1, descending=False, compares=False):
 
 
 def topk(x, k, dim=-1, largest=True, sorted=True, *, compares=False):
-    """Of equal elements the first ones, in their order; always sorted."""
+    """Equal elements stay in their order; the result is always sorted."""
     return _ranked(x, dim, k, largest, compares)
 
 

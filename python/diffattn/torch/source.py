@@ -87,6 +87,6 @@ def plain(error: DiffAttnError) -> DiffAttnError:
 
 
 def tensors_of(*nodes: torch.fx.Node) -> list[torch.Tensor]:
-    """What nodes give that are tensors, those of several results one by one."""
+    """The tensors that nodes give, those of several results one by one."""
     values = [node.meta.get("val") for node in nodes]
     return [one for value in values for one in (value if isinstance(value, (tuple, list)) else (value,)) if isinstance(one, torch.Tensor)]

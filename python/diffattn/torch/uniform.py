@@ -52,7 +52,7 @@ def fold(graph: torch.fx.Graph, add_constant) -> None:
         known[node] = number
         if node.target not in SHOWN and (node.target not in FILLED or value.dtype == torch.uint8):
             with unset_fake_temporarily():
-                # Of uint8 torch-mlir makes none.
+                # torch-mlir lowers no aten.full of uint8.
                 made = add_constant(node, number.expand(value.shape).clone()) if number.dtype == torch.uint8 else call_before(
                     node, aten.full.default, (list(value.shape), number.item()), {"dtype": value.dtype, "device": value.device, "pin_memory": False})
             node.replace_all_uses_with(made)

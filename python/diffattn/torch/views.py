@@ -30,7 +30,7 @@ def spell_views(graph: torch.fx.Graph) -> None:
         before, after = source.meta["val"].shape, node.meta["val"].shape
         if not any(isinstance(size, torch.SymInt) for size in (*before, *after)):
             continue
-        # Of sizes that PyTorch found to fit at run time alone nothing else is known than that all of them do.
+        # Sizes that PyTorch finds to fit at run time alone are one group: nothing is known but that their products are equal.
         groups = _groups(list(before), list(after), numbers) or [((0, len(before)), (0, len(after)))]
         if len(groups) == len(before) == len(after):
             continue

@@ -23,7 +23,7 @@ from .tensors import CODE_OF, check, fill
 
 
 def global_name(number: int) -> str:
-    """What compiled code calls weight `number`."""
+    """Name of weight `number` in compiled code."""
     return f"w{number}"
 
 
@@ -59,7 +59,7 @@ class Bound:
             fill(slot, tensor, CODE_OF[tensor.dtype])
         names = (ctypes.c_char_p * len(dense))(*[global_name(number).encode() for number in range(len(dense))])
         self.executable.bind_arrays(names, arrays)
-        # What is not dense was copied.
+        # Tensors that are not dense were copied.
         self._copies = [copy for copy, tensor in zip(dense, tensors) if copy.data_ptr() != tensor.data_ptr()]
         self._memory = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         self._facts = facts
@@ -89,7 +89,7 @@ class WeightSets:
         self.diagnostics, self.applied = self._spare.diagnostics, self._spare.applied
         self.signature = self._spare.signature("main")
         self._sets: dict[tuple[int, ...], Bound] = {}
-        # What came last, which mostly comes again as it was, and its first weight.
+        # The set of the last call, which is mostly that of the next one too, behind the id of its first weight.
         self._last: tuple[int, Bound] | None = None
         self._without = None if self._weights else Bound(self._spare, ())
 

@@ -51,7 +51,7 @@ def check_forward(fused: type, name: str) -> None:
 
 
 def untried_warning(fused: type) -> str:
-    """What `patch` says of a release whose forwards have known parameters."""
+    """The warning of `patch` about a release that was not tried, and whose forwards have known parameters."""
     library = library_of(fused)
     return (f"{library} {fused.version} was not tried with diffattn.patch, as {span(library)} were; its modules are called with "
             "parameters that are known, so they are replaced: compare the results once")
