@@ -1,1 +1,1 @@
-"""What the ways into the compiler share: those of PyTorch, of ONNX, and of JAX and StableHLO."""
+"""Parts shared by the importers of PyTorch, of ONNX, and of JAX and StableHLO."""

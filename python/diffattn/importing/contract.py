@@ -1,4 +1,4 @@
-"""What a front door says beside the MLIR that its importer printed: attributes of arguments, and functions that stand for ops of ours.
+"""Additions of a front door to the MLIR that its importer printed: attributes of arguments, and functions that stand for ops of ours.
 
 docs/spec.md has the contract (import_c1 on); the stage `imported` of the compiler reads it. `ir` is the importer's own bindings of MLIR:
 each library has a copy, and their objects do not mix.

@@ -59,7 +59,7 @@ class ImportedFunction:
 
     @property
     def applied(self) -> list[Diagnostic]:
-        """What was fused, and which kernel each attention became."""
+        """The attentions that were fused, and the kernel of each attention."""
         return self._executable.applied
 
     def call(self, values: Sequence) -> list[np.ndarray]:
@@ -105,7 +105,7 @@ def _view(value: Value, given) -> np.ndarray:
 
 
 def sizes_of(arguments: Sequence[Value], views: Sequence[np.ndarray]) -> dict[str, int]:
-    """What named sizes are in these arguments. Raises InputError if one is two numbers."""
+    """The sizes that these arguments give to names. Raises InputError if one name has two sizes."""
     known: dict[str, tuple[int, str]] = {}
     for value, view in zip(arguments, views):
         for axis, (symbol, size) in enumerate(zip(value.sizes, view.shape)):

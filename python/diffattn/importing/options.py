@@ -1,4 +1,4 @@
-"""What every way into the compiler takes as options."""
+"""Options that every importer takes."""
 
 from __future__ import annotations
 

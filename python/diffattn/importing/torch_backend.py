@@ -1,4 +1,4 @@
-"""What the ways through torch-mlir share."""
+"""Steps shared by the importers that lower through torch-mlir."""
 
 from __future__ import annotations
 

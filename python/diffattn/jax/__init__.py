@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["attention", "compile", "load"]
 
-#: What docs/jax.md lists: versions begin so.
+#: Prefixes of the versions that are tested, as in docs/jax.md.
 TRIED = {"jax": ("0.10.",), "jaxlib": ("0.10.",)}
 
 

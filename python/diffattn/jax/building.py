@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxlib.mlir import ir
 
-#: Of an element: where it is along each axis.
+#: Position of an element along each axis.
 Place = Mapping[int, ir.Value]
 
 
 def replace_each(ops: Iterable[ir.Operation], name: str, lowering: Callable[[ir.Operation], list[ir.Value]]) -> None:
-    """The ops called `name` by what `lowering` makes of them, whose values may be without signs."""
+    """Replaces the ops called `name` by the values that `lowering` makes for each, whose types may be signless."""
     for one in ops:
         if one.name == name:
             with ir.InsertionPoint(one), one.location:
@@ -49,7 +49,7 @@ def branch(condition: ir.Value, kinds: list[ir.Type], then: Callable[[], list[ir
 
 
 def of_scalars(block: ir.Block, scalars: Sequence[ir.Value]) -> list[ir.Value]:
-    """What a region makes of numbers, which it takes and gives as tensors without axes."""
+    """The results of a region for scalars. The region takes and gives them as tensors without axes."""
     known = {argument: cast(op("tensor.from_elements", signless(argument.type), scalar), argument.type)
              for argument, scalar in zip(block.arguments, scalars)}
     for inner in block.operations:
@@ -76,7 +76,7 @@ def is_unsigned(element: ir.Type) -> bool:
 
 
 def drop_signs(block: ir.Block) -> None:
-    """Of a block's arguments; what is in the block still sees them."""
+    """Makes a block's arguments signless; ops in the block still see the signed types, through casts."""
     for argument in block.arguments:
         signed, bare = argument.type, signless(argument.type)
         if bare != signed:
@@ -111,7 +111,7 @@ def on_indices(name: str, *operands: ir.Value) -> ir.Value:
 
 
 def is_less(a: ir.Value, b: ir.Value) -> ir.Value:
-    """Of indices, with signs."""
+    """Whether index `a` is less than index `b`, as signed integers."""
     return op("arith.cmpi", truth(), a, b, predicate=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2))
 
 

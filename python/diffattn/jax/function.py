@@ -17,8 +17,8 @@ MOST_SETS = 32
 
 
 class CompiledFunction:
-    """What `diffattn.jax.compile` and `diffattn.jax.load` give: call it like the function. Where sizes are symbols, there is compiled
-    code, with packed weights, for each of the `MOST_SETS` sets of sizes that came last."""
+    """A function compiled by `diffattn.jax.compile` or `diffattn.jax.load`: call it like the function. Where sizes are symbols, there is
+    compiled code, with packed weights, for each of the `MOST_SETS` sets of sizes that came last."""
 
     def __init__(self, source, options: CodeOptions):
         self._source, self._options = source, options
@@ -42,7 +42,7 @@ class CompiledFunction:
 
     @property
     def applied(self) -> list[Diagnostic]:
-        """What was fused, and which kernel each attention became, likewise."""
+        """The attentions that were fused, and the kernel of each attention, for all these sets of sizes."""
         return [one for function in self._functions.values() for one in function.applied]
 
     @property
@@ -51,8 +51,8 @@ class CompiledFunction:
         return self._text
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """What became of each attention, as a table (docs/python.md). With the arguments of a call, which is made some times, also how long
-        each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
+        """A table of what each attention was compiled to (docs/python.md). With the arguments of a call, makes that call several times, and adds
+        how long each product and attention takes, beside what this machine reaches (docs/seeing.md)."""
         return explain_function(self, args, kwargs)
 
     def __call__(self, *args, **kwargs):
@@ -78,5 +78,5 @@ class CompiledFunction:
 
 
 def import_with(source, shapes, weak_types) -> Imported:
-    """What comes from `source`, for arguments of these shapes and weak types, in upstream dialects."""
+    """The module of `source`, for arguments of these shapes and weak types, in upstream dialects."""
     return lower(source.module(shapes, weak_types), source.name, source.arguments, shapes)

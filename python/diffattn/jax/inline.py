@@ -7,7 +7,7 @@ from jaxlib.mlir import ir
 from ..errors import CompileError, IRError
 from ..text import shown
 
-#: Of a whole module: functions that call one another twice, again and again, would be more than memory holds.
+#: Largest number of ops of a module: functions that call one another twice, again and again, would grow beyond memory.
 MOST_OPS = 1 << 20
 
 

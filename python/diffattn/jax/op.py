@@ -21,7 +21,7 @@ from ..sequence_tables import check_positions
 from .xla import BACKWARD, FORWARD, SAVING
 
 _NAME = "diffattn.jax.attention"
-#: What a function that JAX runs can do with an argument of no gradient.
+#: Advice for a function traced by JAX that has an argument without gradients.
 _HINT = "jax.lax.stop_gradient of the arguments asks for none"
 
 
@@ -139,7 +139,7 @@ def _call(target: str, results, options: tuple, operands: dict[str, Any]):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _once(target, results, options, operands):
-    """The same in what computes a derivative, of which there is no other."""
+    """`_call` within the computation of a derivative, which has no derivative itself."""
     return _call(target, results, options, operands)
 
 

@@ -13,7 +13,7 @@ from .building import cast, is_unsigned, signless
 
 
 def drop_hints(ops: Iterable[ir.Operation]) -> None:
-    """What says where a value lies, or when it is computed, and not what it is."""
+    """Removes ops that say where a value lies or when it is computed, and do not change it."""
     for op in ops:
         if op.name in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
             for result, operand in zip(list(op.results), list(op.operands)):
@@ -116,7 +116,7 @@ def _is_within(shift: ir.Operation) -> bool:
 
 
 def write_out_empty(ops: Iterable[ir.Operation]) -> None:
-    """What is reduced of no elements is what a reduction begins with; a slice of none may begin where its operand ends."""
+    """Replaces a reduction of no elements by its initial value; a slice of no elements may begin where its operand ends."""
     for op in ops:
         if op.name == "stablehlo.slice" and 0 in ir.RankedTensorType(op.results[0].type).shape:
             with ir.InsertionPoint(op), op.location:

@@ -49,7 +49,7 @@ def _loops(scatter) -> list[ir.Value]:
 
 
 def _place(tensor, indices, shape, numbers: ScatterDimensionNumbers, at: list[ir.Value]) -> tuple[list, list, list]:
-    """Of each axis of the operand: where the window of the update at `at` begins, how long it is, and which axis of the update runs
+    """For each axis of the operand: where the window of the update at `at` begins, how long it is, and which axis of the update runs
     along it."""
     rank, inner = len(ir.RankedTensorType(tensor.type).shape), len(ir.RankedTensorType(indices.type).shape)
     begin, windows = [index(0)] * rank, iter(numbers.update_window_dims)

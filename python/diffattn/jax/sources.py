@@ -1,4 +1,4 @@
-"""What StableHLO comes from: a function that JAX traces, a file of a module, or one of an export."""
+"""Sources of StableHLO: a function that JAX traces, a file of a module, or one of an export."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Traced:
         self._out_tree = self._symbolic = None
 
     def weak_types(self, given: Sequence) -> tuple[bool, ...]:
-        """Of each argument, whether it gives way to the type of what it meets, as Python's numbers do."""
+        """For each argument, whether it gives way to the type of what it meets, as Python's numbers do."""
         return tuple(getattr(leaf, "weak_type", isinstance(leaf, (int, float)) and not isinstance(leaf, np.generic)) for leaf in given)
 
     def flatten(self, args, kwargs) -> list:
@@ -86,7 +86,7 @@ def _bytecode(module: ir.Module) -> bytes:
     return memory.getvalue()
 
 
-#: Of arguments that JAX would not trace.
+#: Advice about arguments that JAX would not trace.
 _STATIC = "what is no array, as a static argument, is bound to the function before: functools.partial(fn, ...)"
 
 

@@ -139,7 +139,7 @@ def _walk(op):
 
 
 def _resolve_custom_calls(module, function) -> None:
-    """What jax.export asserts of sizes holds or not, now that they are known. Other calls are of code that is not in the module."""
+    """Checks the conditions on sizes that jax.export asserts, now that sizes are known. Other calls need code that is not in the module."""
     for op in _walk(function):
         if op.name != "stablehlo.custom_call":
             continue
@@ -173,7 +173,7 @@ def _refuse_elements(function) -> None:
 
 
 def _number(value) -> int | None:
-    """Of a constant."""
+    """The first number of a constant; None: the value is no constant."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
         return None
@@ -216,7 +216,7 @@ def _make_signless(function) -> None:
 
 
 def _elements(attribute) -> np.ndarray | None:
-    """What a constant holds, if that is more than one number and of a type that weights have."""
+    """The elements of a constant, if they are more than one number and of a type that weights have; else None."""
     dense = _as(ir.DenseElementsAttr, attribute)
     if dense is None or dense.is_splat:
         return None
@@ -240,7 +240,7 @@ def _as(kind: type, value):
 
 def _refuse_left_over(function) -> None:
     left = [op for op in _walk(function) if op.name.startswith(_LEFT_OVER)]
-    # What ends the region of an op that is left over says nothing.
+    # An op that ends a region tells less than the op of that region.
     for op in [op for op in left if op.name != "stablehlo.return"] or left:
         raise CompileError(f"{_line(str(op.location))}expected ops that jaxlib lowers to upstream dialects, but got {op.name}")
 
@@ -252,7 +252,7 @@ def _line(text: str) -> str:
 
 
 def _said(error: Exception) -> str:
-    """What jaxlib says, without the locations in it but for the first line."""
+    """The message of jaxlib's error in one line, without the locations in it but the first."""
     text = " ".join(str(error).split())
     found = re.search(r"(?:\)|unknown|\"-\":\d+:\d+|-:\d+:\d+): ((?:'|expected|use of|Dialect|custom op|unknown).*?)(?: note: |$)", text)
     return shown(_line(text) + found[1] if found else text, 400)

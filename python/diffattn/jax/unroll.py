@@ -14,7 +14,7 @@ MOST_ITERATIONS = 2
 
 
 def unroll(ops: Iterable[ir.Operation]) -> None:
-    """Those whose counter goes from a constant to a constant. `ops` are in the order in which those within a loop come before it."""
+    """Writes out the loops whose counter goes from a constant to a constant. In `ops`, a loop comes after the loops within it."""
     for op in ops:
         if op.name != "stablehlo.while":
             continue
