@@ -19,7 +19,7 @@ ROWS = 128
 
 @dataclass
 class Norm:
-    """What follows X: y = x / rms(x) * weight * scale, where rms(x) is sqrt(mean x^2 + eps)."""
+    """Norm of X: y = x / rms(x) * weight * scale, where rms(x) is sqrt(mean x^2 + eps)."""
 
     weight: np.ndarray | None
     eps: float

@@ -52,7 +52,7 @@ class Maps:
 
     @cached_property
     def summaries(self) -> list[Summary]:
-        """Of each attention."""
+        """The summary of each attention."""
         return [summarize(attention) for attention in self.attentions]
 
     def figures(self, name: str) -> np.ndarray:
@@ -95,7 +95,7 @@ class Maps:
 
     @property
     def limit(self) -> float:
-        """What `largest_error` may be."""
+        """Largest `largest_error` that is accepted."""
         return max(summary.limit for summary in self.summaries)
 
     def check(self) -> None:

@@ -22,7 +22,7 @@ from ..tokenizer import TextStream, Tokenizer
 from .attention import Attention
 from .collection import Maps, Run
 
-#: What lambda may be multiplied by, in magnitude.
+#: Largest magnitude of a factor of lambda.
 MOST_FACTOR = 1000.0
 
 
@@ -71,7 +71,7 @@ def inspect(directory: FilePath, prompt: str | Sequence[int], *, layers: Sequenc
 
 
 def _attention(layer: int, window: int | None, parts: dict[str, np.ndarray], elem: str) -> Attention:
-    """Of the only sequence of a batch; heads come before tokens."""
+    """One layer's attention, of the only sequence of a batch; heads come before tokens."""
     q1, k1, q2, k2, v, x = (parts[name][0].swapaxes(0, 1) for name in ("q1", "k1", "q2", "k2", "v", "x"))
     lam = parts["lambda"]
     lam = lam[0].T if lam.ndim else np.broadcast_to(lam, (q1.shape[0],))

@@ -16,14 +16,14 @@ from .page import check_text
 if TYPE_CHECKING:
     import torch
 
-#: What `bertviz` gives of each head; the last two are the parts of D that are above and below 0, without their sign.
+#: Maps of each head that `bertviz` gives; the last two are the parts of D above and below 0, without their sign.
 PARTS = ("a1", "a2", "difference", "positive", "negative")
 #: Heads on one picture.
 MOST_ROWS = 64
 
 
 def arrays(maps: Maps, heads: Sequence[tuple[int, int]] | None = None) -> dict[str, np.ndarray]:
-    """What an .npz file holds, by name (docs/maps.md)."""
+    """The arrays of an .npz file, by name (docs/maps.md)."""
     shown = chosen_heads(maps, heads)
     pairs = [maps.maps(*head) for head in shown]
     lam = np.stack([maps.attention(layer).lam_of(head) for layer, head in shown])

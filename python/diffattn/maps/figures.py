@@ -1,4 +1,4 @@
-"""What is told of a head: a small picture of its difference, numbers over its rows, and how far it is from what the model used.
+"""Summary of a head: a small picture of its difference, numbers over its rows, and how far it is from what the model used.
 
 A row is that of a query: A1 and A2 are its weights of the keys in both maps, D = A1 - lambda A2. Figures are means over all queries.
 """
@@ -32,9 +32,9 @@ LIMITS = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
 
 @dataclass
 class Summary:
-    """Of one layer: `pictures` `[H,n,m]` f32, what a query of a cell gives the keys of a cell by D, on average; `figures` `[H]` f32 by
-    name; `errors` `[H]`: the largest difference from the model's own result, as a share of what was added up for it; None where the
-    model's result is not known. `limit` is what they may be."""
+    """Summary of one layer. `pictures` `[H,n,m]` f32: how much a query of a cell gives the keys of a cell by D, on average; `figures` `[H]` f32
+    by name; `errors` `[H]`: the largest difference from the model's own result, as a share of the sum of absolute terms; None where the
+    model's result is not known; `limit`: the largest error that is accepted."""
 
     pictures: np.ndarray
     figures: dict[str, np.ndarray]
@@ -99,7 +99,7 @@ def _add(totals: dict[str, float], a1: np.ndarray, a2: np.ndarray, taken: np.nda
 
 
 def _entropy(weights: np.ndarray) -> np.ndarray:
-    """Of each row, in bits; 0 log 0 is 0."""
+    """Entropy of each row, in bits; 0 log 0 is 0."""
     logs = np.log2(np.maximum(weights, np.finfo(np.float32).tiny))
     logs *= weights
     return -logs.sum(-1)

@@ -80,7 +80,7 @@ def _described(maps: Maps, shown: list[dict]) -> dict[str, Any]:
 
 
 def _pictures(maps: Maps) -> bytes:
-    """Of all heads, a byte a cell: the root of its share of the head's largest magnitude, with its sign."""
+    """Pictures of all heads, a byte a cell: the root of its share of the head's largest magnitude, with its sign."""
     parts = []
     for summary in maps.summaries:
         most = np.abs(summary.pictures).max((1, 2), keepdims=True)

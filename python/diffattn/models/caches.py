@@ -21,7 +21,7 @@ class Rows:
     """Caches of as many rows as the batch has. A chunk's padding is stored too, so it must find room."""
 
     def arguments(self, f: Function) -> list[Value]:
-        """What entries and layers take before the caches."""
+        """Arguments that entries and layers take before the caches."""
         return []
 
     def shape(self, depth: int, heads: Heads) -> list[int | None]:
@@ -57,7 +57,7 @@ class Rows:
         return _view(f, cache, pairing, layer, batch, cache.dims[2])
 
     def sight(self, tables: Sequence[Value]) -> dict[str, Value]:
-        """What attention takes to find the keys."""
+        """Operands by which attention finds the keys."""
         return {}
 
 

@@ -36,8 +36,8 @@ def fitting(f: Function, targets: Value, count: Value) -> Value:
 
 
 def of_targets(f: Function, h: Value, targets: Value, vocab: int, logits: Callable[[Value], Value], *, ranked: bool) -> list[Value]:
-    """Of the rows `h` `[M, D]`: log-probabilities of `targets` `[M]`; with `ranked` also the likeliest ids and theirs `[M, LIKELIEST]`,
-    of a smaller vocabulary all. Of equal ones those with low ids stand first. `logits` makes `[m, V]` of rows `[m, D]`."""
+    """Log-probabilities of `targets` `[M]` after the rows `h` `[M, D]`; with `ranked` also the likeliest ids and theirs `[M, LIKELIEST]`, of a
+    smaller vocabulary all. Among equal ones those with low ids stand first. `logits` makes `[m, V]` of rows `[m, D]`."""
     layers.check_ids(f, targets, vocab)
     count, most = h.dims[0], min(LIKELIEST, vocab)
     parts = f.scalar("arith.ceildivui", count, f.index(ROWS))

@@ -51,7 +51,7 @@ class Mamba:
         m.weight(f"mamba.{{}}.{name}", shape, elem, source=self.prefix + name, **self.numbered, **options)
 
     def _declare_matrix(self, m: Module, name: str, shape: list[int]) -> None:
-        # What steps and states are made of is small, and the recurrence would multiply its errors.
+        # Matrices from which steps and states are computed are small, and the recurrence would multiply their rounding errors.
         if name in ("x_proj", "dt_proj"):
             self._declare(m, f"{name}.weight", shape, self.elem)
         else:
@@ -78,7 +78,7 @@ class Mamba:
         return layers.linear(f, x, self._weight(f, f"{name}.weight", which), self._weight(f, f"{name}.bias", which) if bias else None)
 
     def _inputs(self, f: Function, x: Value, conv: Value, place: Value, offsets: Value, batch: Dim, length: Dim) -> Value:
-        """What the taps see, `[B, K - 1 + T, I]`: the inputs before these tokens, and theirs."""
+        """Inputs of the convolution, `[B, K - 1 + T, I]`: the last ones before these tokens, and those of these tokens."""
         before, inner = self.taps - 1, self.inner
         wide = f.empty([batch, f.scalar("arith.addi", f.index(length), f.index(before)), inner], "f32")
         old = f.slice(conv, [place, 0, 0, 0], [1, batch, before, inner], [0])

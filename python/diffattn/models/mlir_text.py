@@ -87,20 +87,20 @@ class Module:
 
     def __init__(self, quantization: Quantization | None = None) -> None:
         self.quantization = quantization
-        #: Of matrices that may be integers, by their names in the file: whether it holds them transposed.
+        #: Matrices that may be integers, by their names in the file: whether it holds them transposed.
         self.matrices: dict[str, bool] = {}
         self.weights: dict[str, str] = {}
         self.types: dict[str, tuple[tuple[int, ...], str]] = {}
         self.functions: list[str] = []
-        # Of decoders: for keys and values, the number of layers and the heads and width of each.
+        # Caches of a decoder: for keys and values, the number of layers and the heads and width of each.
         self.cache_shapes: list[tuple[int, tuple[int, int]]] = []
-        #: Of a decoder that is inspected: by layers with attention how many keys before its own a query sees; None: all.
+        #: Layers with attention of a decoder that is inspected: how many keys before its own a query sees; None: all.
         self.attentions: dict[int, int | None] = {}
-        #: Of decoders: numbers that a sequence keeps whatever its length.
+        #: Numbers of a decoder's state that a sequence keeps whatever its length.
         self.state_size = 0
-        #: Of public functions: shape (None: any size) and element type of each argument.
+        #: Arguments of each public function: shape (None: any size) and element type.
         self.arguments: dict[str, list[tuple[tuple[int | None, ...], str]]] = {}
-        #: Of matrices that are integers: rows and columns.
+        #: Rows and columns of the matrices that are integers.
         self.quantized: dict[str, tuple[int, int]] = {}
         self._files: dict[str, tuple[tuple[int, ...], str]] = {}
 

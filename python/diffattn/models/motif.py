@@ -79,7 +79,7 @@ def read_groups(config: Config) -> tuple[int, int, int]:
 
 
 def check_fixed(config: Config) -> None:
-    """What other models of the name have, and these do not."""
+    """Refuses options that other models of the name have, and these do not."""
     for key in ("kv_lora_rank", "q_lora_rank"):
         if config.values.get(key) is not None:
             raise config.fail(key, "absent, because Motif-3 with its latent attention is not supported", config.values[key])

@@ -28,7 +28,7 @@ from .sambay_layers import ATTENTION, SambaYLayers
 
 @dataclass
 class Call:
-    """What a call of an entry is about: T tokens of each of B sequences, the first at its position, `lengths` of them valid up to
+    """A call of an entry: T tokens of each of B sequences, the first at its position, `lengths` of them valid up to
     its end; where the keys of the shared caches are, how many places of them or their pages, and slots; and whether the call's checks
     held. `one` is a step, whose T is static."""
 
@@ -190,7 +190,7 @@ class SambaY(SambaYLayers):
 
         def looked(name: str, layer: Value, which: Value, of: list[Value], h: Value, wholes: list[Value], given: list[Value],
                    written: list[Value]) -> tuple[list[Value], list[Value]]:
-            """What a layer gives, and the tensors of all parts with its own."""
+            """Results of a layer, and the tensors of all parts with its own parts in them."""
             results = [h, *written, *(probe.like(part, names) for part in of)]
             found = f.call(name, [h, layer, which, *sizes, *given, factor], results)
             count = 1 + len(written)
@@ -266,7 +266,7 @@ class SambaY(SambaYLayers):
         fine = f.scalar("arith.andi", fits, tokens.require_all(f, checks))
         lengths = f.slice(lengths, [0], [batch])
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
-        # Of a prompt no more keys than it has tokens, so that its form of attention does not follow the caches' capacity.
+        # A prompt has no more keys than tokens, so that its form of attention does not follow the caches' capacity.
         where = tables or [caches[0].dims[2] if further else length]
         call = Call(batch, length, positions, ends, lengths, where, slots, fine)
         h, memory, *states, kcache, vcache, kring, vring = self._first_half(
@@ -310,7 +310,7 @@ def _read_window(config: Config, depth: int) -> int:
 
 
 def _check_fixed(config: Config) -> None:
-    """What the family's configs may say, and these models have in one way only."""
+    """Refuses options of the family's configs that these models have with one value only."""
     for key in ("mlp_bias", "lm_head_bias"):
         if config.flag(key, False):
             raise config.fail(key, "false", True)

@@ -1,7 +1,7 @@
-"""What attention used, for those who look at its maps: the entry `inspect` of decoders.
+"""Values that attention used, for those who look at its maps: the entry `inspect` of decoders.
 
-A `Probe` goes with a call of `layers.attention`. It multiplies lambda by a factor, and has the op give the sums of both maps and X,
-what the values were mixed to before any norm.
+A `Probe` goes with a call of `layers.attention`. It multiplies lambda by a factor, and has the op give the sums of both maps and X, the
+mixed values before any norm.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from . import layers
 from .mlir_text import Dim, Function, Value
 
-#: What a probe keeps, in the order in which `inspect` gives it.
+#: Parts that a probe keeps, in the order in which `inspect` gives them.
 PARTS = ("q1", "k1", "q2", "k2", "v", "lambda", "lse1", "lse2", "x")
 
 
 class Probe:
-    """Of one attention; `factor` is an f32 scalar. `parts` are its operands as the op reads them, `[B, T, heads, width]`, the lambda
+    """Probe of one attention; `factor` is an f32 scalar. `parts` are its operands as the op reads them, `[B, T, heads, width]`, the lambda
     that it used, `[]` or `[B, T, heads]` f32, lse1 and lse2 `[B, heads, T]` f32, and x `[B, T, heads, width]` f32."""
 
     def __init__(self, factor: Value) -> None:
@@ -50,7 +50,7 @@ def whole(f: Function, part: Value, count: Dim, names: dict[str, Value]) -> Valu
 
 
 def like(part: Value, names: dict[str, Value]) -> Value:
-    """The same part as a call's result here."""
+    """Type of a part as a result of a call here, with sizes by `names`."""
     return Value("", part.elem, tuple(_dims(part, names)), True)
 
 

@@ -161,7 +161,7 @@ class SambaYLayers:
         return slots, self._rings(f), lambda b: self.states.row_of(f, b, slots)
 
     def _probe(self, f: Function, looked_at: bool) -> dict[str, Probe]:
-        """What attention takes besides in a layer that is looked at, whose last argument is the factor of lambda."""
+        """Further arguments of attention in a layer that is looked at, whose last argument is the factor of lambda."""
         return {"probe": Probe(f.argument("factor", "f32"))} if looked_at else {}
 
     def _forward_window_layer(self, m: Module, *, looked_at: bool = False) -> list[Value]:

@@ -17,7 +17,7 @@ from .mlir_text import Function, Value
 
 class RowStates:
     def arguments(self, f: Function) -> list[Value]:
-        """What entries and layers take before the caches."""
+        """Arguments that entries and layers take before the caches."""
         return []
 
     def checks(self, f: Function, batch: Value, slots: Sequence[Value], caches: Sequence[Value]) -> list[tokens.Check]:

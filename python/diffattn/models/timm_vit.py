@@ -22,13 +22,13 @@ ARCHITECTURES = {
     "vit_dlittle_patch16_reg1_gap_256": {"embed_dim": 320, "depth": 14, "num_heads": 5, "mlp_ratio": 5.6},
 }
 POOLS = ("avg", "max", "avgmax")
-#: What timm's models take and these have in one way only.
+#: Arguments of timm's models that these have with one value only; empty: the argument must be absent.
 FIXED_ARGS = {"attn_layer": ("diff",), "block_fn": (), "class_token": (False,), "no_embed_class": (True,), "pos_embed": ("learn",),
               "qkv_bias": (True,), "qk_norm": (False,), "proj_bias": (True,), "pre_norm": (False,), "final_norm": (True,),
               "scale_attn_norm": (False,), "scale_mlp_norm": (False,), "dynamic_img_size": (False,), "dynamic_img_pad": (False,),
               "norm_layer": (None,), "act_layer": (None, "gelu"), "mlp_layer": (None,), "embed_norm_layer": (None,),
               "pool_include_prefix": (False,)}
-#: What matters for training, or for how weights come to be.
+#: Arguments that matter only for training or initialisation.
 OF_NO_EFFECT = {"weight_init", "fix_init", "init_values", "strict_img_size", "drop_rate", "pos_drop_rate", "patch_drop_rate",
                 "proj_drop_rate", "attn_drop_rate", "drop_path_rate"}
 KNOWN_ARGS = {"embed_dim", "depth", "num_heads", "mlp_ratio", "img_size", "patch_size", "in_chans", "num_classes", "reg_tokens",
@@ -200,7 +200,7 @@ class Vit:
                          lambda a, b, _: f.scalar("arith.mulf", f.scalar("arith.addf", a, b), half))
 
     def _features(self, f: Function, h: Value, batch: Dim) -> Value:
-        """What the classes are told by, `[B, width]`, from all tokens."""
+        """Features `[B, width]` of all tokens, from which the classes follow."""
         gamma, beta = (f.weight(f"{self.last_norm}.{part}") for part in ("weight", "bias"))
         elem = self.elem if self.classes else "f32"
         if self.norm_first:

@@ -1,4 +1,4 @@
-"""What the entries of decoders share: checks of a call's arguments, which rows hold the last tokens, and the embedding.
+"""Parts of the entries of all decoders: checks of a call's arguments, which rows hold the last tokens, and the embedding.
 
 A call whose arguments are out of range reports an error and computes no layer, as memory outside of a cache would be written.
 """
