@@ -1,4 +1,4 @@
-"""What clients get: OpenAI's objects, made of the engine's events. One `Answer` a request of a client, which may have several prompts."""
+"""Answers to clients: OpenAI's objects, made of the engine's events. One `Answer` a request of a client, which may have several prompts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Answer:
                             "choices": [self._choice(number) for number in range(len(self.choices))]}
 
     def chunk(self, number: int) -> dict[str, Any]:
-        """What is new of a choice."""
+        """A chunk with the text of a choice that was not sent yet."""
         return self.head | {"object": self.chunk_kind, "seed": self.seed, "choices": [self._part(number)]}
 
     def last_chunk(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Answer:
 
 
 class ChatAnswer(Answer):
-    """The same as messages of an assistant."""
+    """The answer to a chat completion, as messages of an assistant."""
 
     kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 

@@ -36,7 +36,7 @@ def add_to(sub: argparse.ArgumentParser, integer, number) -> None:
 
 
 class Conversation:
-    """What was said, and the next answer to it. The oldest turns are forgotten when the context is full."""
+    """The messages so far, and the next answer to them. The oldest turns are forgotten when the context is full."""
 
     def __init__(self, engine: Engine, template: ChatTemplate, sampler: Sampler, defaults: GenerationDefaults, system: str | None,
                  limit: int | None, seed: int) -> None:

@@ -48,7 +48,7 @@ class Statistics:
 
     requests: int = 0
     prompt_tokens: int = 0
-    #: Of these, those whose keys another prompt had left.
+    #: Prompt tokens whose keys an earlier prompt had left.
     shared_tokens: int = 0
     new_tokens: int = 0
     steps: int = 0

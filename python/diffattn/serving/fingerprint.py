@@ -1,4 +1,4 @@
-"""What a text depends on beside its request: build, weights and instruction set, as one short name."""
+"""Fingerprint of everything but the request that a text depends on: build, weights and instruction set, as one short name."""
 
 from __future__ import annotations
 

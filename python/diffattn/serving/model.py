@@ -57,12 +57,12 @@ class PagedModel:
 
     @property
     def page_bytes(self) -> int:
-        """What keys and values of one page take in all layers."""
+        """Bytes of the keys and values of one page in all layers."""
         return _bytes_of_one(self._paged)
 
     @property
     def slot_bytes(self) -> int:
-        """What the states of one sequence take: nothing in models that have none."""
+        """Bytes of the states of one sequence; 0 in models that have none."""
         return _bytes_of_one(self._states)
 
     def new_caches(self, pages: int, slots: int = 0) -> list[Any]:
@@ -81,7 +81,7 @@ class PagedModel:
 
 
 def _bytes_of_one(caches: Sequence[ValueType]) -> int:
-    """What a page or a slot takes in all caches of a kind."""
+    """Bytes of a page or a slot in all caches of a kind."""
     return sum(int(np.prod([n for n in cache.shape if n is not None])) * cache.dtype.itemsize for cache in caches)
 
 
@@ -101,7 +101,7 @@ def load(directory: FilePath, target: str = "cpu", dtype: str | None = None, *, 
 
 def load_bundle(directory: FilePath, *, weights: FilePath | None = None, threads: int | None = None, progress: Progress | None = None,
                 cuda_driver: FilePath | None = None) -> PagedModel:
-    """The same out of a bundle that was written with pages (`diffattn bundle --paged`), whose code is run: open only what you trust."""
+    """The model in a bundle that was written with pages (`diffattn bundle --paged`), whose code is run: open only what you trust."""
     directory = Path(checks.path("directory", directory))
     code = BundledCode(directory, weights=weights, threads=threads, cuda_driver=cuda_driver, progress=progress)
     if set(code.entries) != {"extend", "score", "decode"}:  # those with contiguous caches have others beside them

@@ -1,4 +1,4 @@
-"""What `serve` and `chat` share of the command line: which model, and how much memory its caches get."""
+"""Options that `serve` and `chat` share: which model, and how much memory its caches get."""
 
 from __future__ import annotations
 

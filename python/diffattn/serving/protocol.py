@@ -1,4 +1,4 @@
-"""What clients send: bodies of OpenAI's requests, checked. What this server does not have is refused by its name, never passed over."""
+"""Bodies of OpenAI's requests, checked. An option that this server does not have is refused by its name, never passed over."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StreamOptions(BaseModel):
 
 
 class Body(BaseModel):
-    """What completions and chat completions share. None: as the model's makers say, else OpenAI's default."""
+    """Fields of both completions and chat completions. None: as the model's makers say, else OpenAI's default."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -118,7 +118,7 @@ class Message(BaseModel):
     name: Optional[str] = None
 
     def plain(self) -> dict[str, str]:
-        """What templates take: text alone."""
+        """The message as templates take it: text alone."""
         content = self.content
         if isinstance(content, list):
             for part in content:
@@ -142,7 +142,7 @@ class ChatBody(Body):
             raise BodyError("max_tokens: expected at least 1, but got 0", "max_tokens")
 
 
-#: What clients of OpenAI may ask for and get nowhere here; null, and what stands beside each, asks for nothing.
+#: OpenAI's options that no request may use here; null, and the value beside each, asks for nothing.
 _REFUSED = {"tools": [], "tool_choice": "none", "functions": [], "function_call": "none", "response_format": {"type": "text"}, "suffix": "",
             "modalities": ["text"], "audio": None, "prediction": None, "reasoning_effort": "none", "web_search_options": None,
             "parallel_tool_calls": True, "verbosity": None}
@@ -171,7 +171,7 @@ def _told(error: ValidationError) -> BodyError:
     """The first complaint of pydantic, in our words."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    # Of a union there is a complaint for each part of it.
+    # A union has an error for each of its parts.
     name = str(first["loc"][0]) if first["loc"] else None
     if first["type"] == "missing":
         return BodyError(f"{printable_name(place)}: expected it in the body, but it is missing", name)

@@ -1,4 +1,4 @@
-"""What is asked of the engine, and what it answers: events, one after the other, from the thread that owns the model."""
+"""Requests to the engine, and its answers: events, one after the other, from the thread that owns the model."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from .sequences import Prompted
 
 
 def likelihood_of(logits: np.ndarray, token: int, likely: int) -> Likelihood:
-    """Of a token by the logits `[V]` before it; of equal ones those with low ids first."""
+    """Likelihood of a token by the logits `[V]` before it; among equal ones those with low ids come first."""
     log_p = log_probabilities(logits)
     first: np.ndarray | tuple = ()
     if likely:

@@ -48,7 +48,7 @@ class Prompted:
 
 @dataclass
 class Scores:
-    """Of tokens that follow one another: log-probabilities `[n]` f32, and of each place the likeliest ids `[n, k]` i64, in their
+    """Likelihoods of tokens that follow one another: log-probabilities `[n]` f32, and for each place the likeliest ids `[n, k]` i64, in their
     order, and theirs `[n, k]` f32. k is `LIKELIEST` of the models, or the vocabulary where that is smaller."""
 
     log_p: np.ndarray
@@ -142,7 +142,7 @@ class Sequences:
         return other
 
     def _copy_own(self, sequence: Prompted, other: Prompted) -> None:
-        """What a sequence does not share: states, and the page that the prompt does not fill, which both will write."""
+        """Copies what two sequences do not share: states, and the page that the prompt does not fill, which both will write."""
         if self.model.executable.has_device:  # computed again, and so are shared pages, with the same bits
             other.done = 0 if self.model.has_states else len(other.prompt) // UNIT * UNIT
             while not other.is_prefilled:

@@ -57,7 +57,7 @@ def read_keys(path: Path) -> list[str]:
 
 
 def check(args: argparse.Namespace) -> list[str]:
-    """What can be wrong before a model is compiled; the keys."""
+    """Checks the options before a model is compiled; returns the API keys."""
     require("serve", TRIED)
     keys = read_keys(args.api_key_file) if args.api_key_file is not None else []
     if not keys and not is_local(args.host):

@@ -32,11 +32,11 @@ from .metrics import Metrics
 from .protocol import Body, BodyError, ChatBody, CompletionBody, parse
 from .requests import ClosedError, Event, OverloadedError, PromptScored, Request, RequestEnded, RequestFailed
 
-#: Bytes of a request.
+#: Largest size of a request, in bytes.
 MOST_BYTES = 4 << 20
-#: Of a longer one so many are read, as a client that is cut off while it sends does not see the answer.
+#: Largest part of a longer request that is read and dropped: a client that is cut off while it sends does not see the answer.
 MOST_DROPPED = 64 << 20
-#: What OpenAI's completions take where a request does not say.
+#: Number of tokens of OpenAI's completions where a request does not say it.
 NEW_TOKENS = 16
 #: Seeds that are chosen here. Clients read numbers as doubles.
 SEEDS = 1 << 53
@@ -174,7 +174,7 @@ class Server:
         return await self._whole(request, answer, stream)
 
     def _work(self, body: Body, seed: int) -> tuple[Answer, list[Request]]:
-        """What to ask of the engine, and what to make of it. Long texts take long to cut into tokens, so not in the event loop."""
+        """The answer to a body, and the engine's requests for it. Long texts take long to cut into tokens, so not in the event loop."""
         model, defaults = self.engine.model, self.engine.model.defaults
         tokenizer = model.tokenizer
         if tokenizer is None:
@@ -304,7 +304,7 @@ async def _read(request: HttpRequest) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise BodyError(f"expected a body of type application/json, but got {shown(kind)}")
-    # Of a body that says how long it is nothing is kept in vain: several at once would leave holes in the memory.
+    # A body that says that it is too long is not kept at all: several at once would leave holes in the memory.
     declared = request.headers.get("content-length", "")
     is_long = declared.isdecimal() and (len(declared) > 19 or int(declared) > MOST_BYTES)
     parts, size = [], 0

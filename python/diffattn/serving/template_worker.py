@@ -22,7 +22,7 @@ MEMORY, LONGEST = 1 << 30, 1 << 24
 
 
 class Refused(Exception):
-    """What a template raises by itself."""
+    """An error that a template raises by itself."""
 
 
 class Generation(jinja2.ext.Extension):

@@ -33,7 +33,7 @@ _CACHE_TYPES = ("auto", "float16", "bfloat16", "float32")
 
 @dataclass
 class Metadata:
-    """What all layers share in a step: the page and row where each token's keys and values go [tokens], and which pages requests have."""
+    """Facts of a step that all layers share: the page and row where each token's keys and values go [tokens], and which pages requests have."""
 
     tokens: int
     pages: torch.Tensor

@@ -6,7 +6,7 @@ from transformers import DiffLlamaConfig
 
 
 class DiffV1Config(DiffLlamaConfig):
-    """Of `"model_type": "diff_v1"`, of which files name no architecture."""
+    """Configuration of `"model_type": "diff_v1"`, whose files name no architecture."""
 
     model_type = "diff_v1"
     architecture, default_heads_in_hidden = "DiffV1ForCausalLM", 2
@@ -22,14 +22,14 @@ class DiffV1Config(DiffLlamaConfig):
 
 
 class DiffV2Config(DiffV1Config):
-    """Of `"model_type": "diff_v2"`."""
+    """Configuration of `"model_type": "diff_v2"`."""
 
     model_type = "diff_v2"
     architecture, default_heads_in_hidden = "DiffV2ForCausalLM", 1
 
 
 class MotifConfig(DiffV1Config):
-    """Of Motif, also with groups of signal heads and a noise head, without its repository's own code."""
+    """Configuration of Motif, also with groups of signal heads and a noise head, without its repository's own code."""
 
     model_type = "motif"
     architecture, default_heads_in_hidden = "MotifForCausalLM", 1

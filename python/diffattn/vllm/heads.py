@@ -23,8 +23,8 @@ from ..models.config import Config
 
 @dataclass(frozen=True)
 class Heads:
-    """Of a whole model: the places, in a checkpoint's projections, of signal and noise heads, of the keys of both maps (`keys2` empty: they
-    are those of map 1), and of the parts of values. Lists that belong together are in the same order, and a key-value head serves an
+    """Heads of a whole model: the places, in a checkpoint's projections, of signal and noise heads, of the keys of both maps (`keys2` empty:
+    they are those of map 1), and of the parts of values. Lists that belong together are in the same order, and a key-value head serves an
     equal share of each, side by side."""
 
     width: int
