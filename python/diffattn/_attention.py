@@ -314,7 +314,7 @@ def _add_positions(found, plan: Plan | BackwardPlan, kv_len, q_offset) -> None:
         found[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -HIGHEST - 1)
 
 
-#: What errors call the arguments behind lam, of which kv_len and q_offset are read when the number of sequences is known.
+#: Names in errors of the arguments behind lam. Of these, kv_len and q_offset are read when the number of sequences is known.
 _SAID = tuple(operand.said for operand in OPERANDS[len(REQUIRED):])
 #: Facts of an argument that was not given, and the spec of a number.
 _ABSENT = (None, 0, None)
@@ -380,7 +380,7 @@ def _check_target(target) -> None:
 
 
 def _check_result(plan: Plan, found, result: int) -> None:
-    """What depends on where arrays lie, of the one that the slot `result` has."""
+    """Checks the result in the slot `result` for conditions that depend on addresses: it is writable and overlaps no result before it."""
     spec, address, out = found[result]
     if plan.is_empty or spec[3] == ON_DEVICE:
         return
@@ -435,7 +435,7 @@ def split_segments(segment_ids) -> tuple:
 
 
 def _check_tables(plan: Plan, found) -> None:
-    """Of those in memory of the host; the kernels do with others what docs/spec.md says."""
+    """Checks the tables in memory of the host; for other tables the kernels do what docs/spec.md says."""
     for slot, rows, what in ((CU_SEQLENS_Q, plan.queries, "queries"), (CU_SEQLENS_K, plan.keys, "keys")):
         if found[slot] is not _ABSENT and found[slot][0][3] != ON_DEVICE:
             check_bounds(NAMES[slot], found[slot][2], rows, what)

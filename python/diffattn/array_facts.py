@@ -1,4 +1,4 @@
-"""What a call has to know of an array, read cheaply: its kind of memory, type, shape, strides, and address.
+"""Facts of an array that a call needs, read cheaply: its kind of memory, type, shape, strides, and address.
 
     spec, address, owner = facts_of(value, "q1")
 
@@ -65,7 +65,7 @@ def facts_of(value: Any, name: str) -> tuple[tuple, int, Any]:
 
 
 def facts_for(value: Any, name: str, ordinal: int | None, stream: int | None) -> tuple[tuple, int, Any]:
-    """The same for code on the device `ordinal`, None: the CPU. An array on a device is used there, on `stream`."""
+    """Facts of an array for code on the device `ordinal`, None: the CPU. An array on a device is used there, on `stream`."""
     if ordinal is not None and device_of(value) is not None:
         value = device_view(value, stream, name)
     return facts_of(value, name)

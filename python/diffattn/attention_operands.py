@@ -20,7 +20,7 @@ AS_Q1 = None
 class Operand(NamedTuple):
     #: The op's name for it, and the compiled function's.
     name: str
-    #: What errors call it. Its last word is its name as an argument.
+    #: Its name in errors, whose last word is its name as an argument.
     said: str
     #: Its shape by the names that docs/spec.md gives to sizes, and its types; None: it has several, which are checked by a rule of
     #: their own.
@@ -62,14 +62,14 @@ OPERANDS = (
     Operand("lse2", "return_lse: lse2", ("B", "Hn", "Tq"), (F32,), fixed=(1,)),
     Operand("o2", "o2", fixed=(1, -1)),
 )
-#: Those that a call writes.
+#: Operands that a call writes.
 RESULTS = ("init", "x", "lse1", "lse2", "o2")
 OPERAND = {operand.name: operand for operand in OPERANDS}
 NAMES = tuple(OPERAND)
 #: The first ones, without which no call is, and the others, without the results.
 REQUIRED, OPTIONAL = OPERANDS[:6], OPERANDS[6:-len(RESULTS)]
 KEYS = ("k1", "k2", "v")
-#: Those of the second map, and what a call of one map calls its own.
+#: Operands of the second map, and the names of the others in a call of one map.
 OF_MAP2, OF_ONE_MAP = ("q2", "k2", "lambda"), {"q1": "q", "k1": "k"}
 #: One score of each head that is in its sums, and has no value.
 SINKS = ("sink", "sink2")
@@ -83,7 +83,7 @@ DIFFERENTIABLE = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", 
 WITHOUT_GRADIENTS = {"block_table": "keys in pages, which many sequences may share, have none",
                      "integral": "the mean over all queries has none",
                      **dict.fromkeys(SINKS, "sums with a term that is no key have none")}
-#: What a forward call may have saved for that of gradients, in the order of the op's clauses.
+#: Results that a forward call may have saved for the call of gradients, in the order of the op's clauses.
 SAVED = ("lse1", "lse2", "x", "o2")
 #: The arguments of the compiled function of gradients: operands, the gradient of the result, what the forward call saved, and
 #: destinations, which are as their operands.

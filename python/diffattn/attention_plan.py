@@ -1,4 +1,4 @@
-"""What one kind of call of `diffattn.attention` comes to: its arguments checked by their types, shapes and strides, the module
+"""The plan of one kind of call of `diffattn.attention`: its arguments checked by their types, shapes and strides, the module
 that it is compiled from, and its arrays as the C interface takes them.
 
 All of it follows from the specs of the arrays (array_facts.py), the options and the target, so calls that agree in these share
@@ -27,7 +27,7 @@ _PACKS = [struct.Struct("=" + _ARRAY * count).pack for count in range(len(BACKWA
 
 
 class _Packed:
-    """What the C interface takes: arrays in their order, those of `slots` of all that the call may have."""
+    """Arrays as the C interface takes them: those of `slots`, in their order."""
 
     slots: tuple[int, ...]
     arrays: list[ArrayType]
@@ -93,13 +93,13 @@ class Plan(_Packed):
         self._lay_out()
 
     def name_of(self, slot: int) -> str:
-        """What errors call the operand of a slot."""
+        """Name in errors of the operand of a slot."""
         return said_of(NAMES[slot], self.is_single)
 
 
 class BackwardPlan(_Packed):
-    """The same of gradients. `specs` has one spec for each of BACKWARD_NAMES; destinations are given for the gradients that are wanted.
-    `shared`: k1 is k2 too, and its destination, if there is one, is that of both."""
+    """The plan of a call of gradients. `specs` has one spec for each of BACKWARD_NAMES; destinations are given for the gradients that are
+    wanted. `shared`: k1 is k2 too, and its destination, if there is one, is that of both."""
 
     entry = "attention_backward"
 
@@ -131,7 +131,7 @@ class BackwardPlan(_Packed):
         self.any_on_device = any(array.on_device for array in self.arrays)
         types = tuple((name, memref(_operand(name).name, array, tables)) for name, array in
                       zip((BACKWARD_NAMES[slot] for slot in self.slots), self.arrays))
-        #: What is compiled, and for what.
+        #: The module that is compiled, and its target.
         self.module, self.target = backward_module(types, attributes_of(sizes["d"], options), shared), target
         self._lay_out()
 
@@ -163,7 +163,7 @@ def _check_x(given, options, shape) -> None:
 
 
 def _check_read(given, sizes, shape, is_single: bool) -> None:
-    """What a forward call saved: rows, and the logarithms of the sums of both maps."""
+    """Checks the results saved by a forward call: rows, and the logarithms of the sums of both maps."""
     rows = {"x": shape, "o2": shape}
     logarithms = {"lse1": (*shape[:3],), "lse2": (shape[0], sizes["Hn"], shape[2])}
     for name in ("lse2", "o2"):
@@ -250,7 +250,7 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
 
 
 def said_of(name: str, is_single: bool) -> str:
-    """What errors call the op's operand `name` in a call of one map or of two."""
+    """Name in errors of the op's operand `name`, in a call of one map or of two."""
     return OF_ONE_MAP[name] if is_single and name in OF_ONE_MAP else OPERAND[name].said
 
 
@@ -351,7 +351,7 @@ def _check_out(out, dtype, shape) -> None:
 
 
 def _check_distinct(array, said) -> None:
-    """Of what is written."""
+    """Checks that no two elements of an array that is written share memory."""
     if array.is_empty:
         return
     # From the closest elements to the farthest, each axis must step over all that the ones before it reach.

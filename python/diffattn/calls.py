@@ -29,7 +29,7 @@ MOST_KINDS = 64
 
 #: Data of the caller, bytes done, bytes in all.
 Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-#: The same; 0 stops.
+#: As `Progress`, but a result of 0 stops the work.
 GoOn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -228,7 +228,7 @@ class CompiledCode:
         return out[:num_results]
 
     def _traced(self) -> ctypes.c_void_p:
-        """What is called while a trace is recorded."""
+        """Handle of the program that is called while a trace is recorded."""
         return self._handle
 
     @property
@@ -246,7 +246,7 @@ class CompiledCode:
 
     def pack(self, entry: str, arrays, native: int | None = None):
         """Arrays as views and as the C interface takes them; the first keep alive what the second point to."""
-        # What the checks find in NumPy's own arrays depends on nothing but this, so that they are made once for each kind of call:
+        # The result of the checks of NumPy's own arrays depends on nothing but this, so that they are made once for each kind of call:
         # they would take a tenth of a small model's step.
         kind = None
         if type(entry) is str and all([type(a) is np.ndarray for a in arrays]):
@@ -286,7 +286,7 @@ class CompiledCode:
         return DeviceArray.zeros(self, shape, dtype) if self.has_device else aligned_zeros(shape, dtype)
 
     def traffic(self) -> Traffic:
-        """What calls and arrays asked of the device since the code was loaded."""
+        """Counts of calls and bytes that the device was asked for since the code was loaded."""
         result = Traffic()
         self.on_device("traffic", ctypes.byref(result))
         return result

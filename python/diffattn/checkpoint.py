@@ -225,7 +225,7 @@ ONNX, MLIR, CODE, GGUF, FILE = "an ONNX file", "a file of MLIR", "compiled code"
 
 
 def kind_of_file(path: str | Path) -> str:
-    """What was given in place of a folder, as its name and its first bytes say."""
+    """Kind of a file that was given in place of a folder, by its name and its first bytes."""
     suffix = Path(path).suffix
     if suffix == ".onnx":
         return ONNX
@@ -237,7 +237,7 @@ def kind_of_file(path: str | Path) -> str:
     return MLIR if head == b"ML\xefR" or suffix in (".mlir", ".mlirbc") else FILE
 
 
-#: What to do with such a file.
+#: Advice for each kind of such a file.
 _WAYS = {ONNX: "import it with: diffattn import MODEL.onnx -o model.mlir --weights=model.safetensors",
          MLIR: "run it with diffattn-run",
          GGUF: "GGUF is not read; take the folder of safetensors that it was made from", CODE: "if it is a bundle's, name the bundle's folder", FILE: "name the folder that it lies in"}
@@ -254,7 +254,7 @@ def _no_directory(given: str, directory: Path) -> CheckpointError:
     return CheckpointError(f"{expected}, but there is none")
 
 
-# Of a folder that was opened as what it is not, for the message alone: what is opened is what the caller asked for.
+# Kinds of folders, for messages alone: a folder is opened as what the caller asked for.
 
 
 def is_bundle(directory: str | Path) -> bool:

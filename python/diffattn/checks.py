@@ -13,7 +13,7 @@ from typing import Any
 from .errors import UsageError
 from .text import shown
 
-#: What the C interfaces count in.
+#: Largest integers of the C interfaces.
 MOST_INT32, MOST_INT64 = (1 << 31) - 1, (1 << 63) - 1
 MOST_THREADS = 4096
 #: The farthest that code can be told to ask for lines ahead of itself.

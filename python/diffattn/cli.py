@@ -47,7 +47,7 @@ def _command_for(args, folder: str, bundle: bool) -> str:
 
 
 def _way_from_file(args) -> str:
-    """What to do with a file that was given in place of a folder."""
+    """Advice about a file that was given in place of a folder; empty: there is none."""
     folder = os.path.dirname(args.directory) or "."
     if kind_of_file(args.directory) == MLIR:
         return f"; run it with: {hints.runner()} {shlex.quote(args.directory)}"
@@ -115,7 +115,7 @@ def _opened(args, progress: Progress, load, load_bundle, options):
 
 
 def _report(diagnostics) -> None:
-    """What the compiler said, on standard error. Of the cache, the library has warned."""
+    """Prints the compiler's diagnostics to standard error, without those of the cache, about which the library has warned."""
     for diagnostic in diagnostics:
         if diagnostic.category != "diffattn-cache":
             tell(f"diffattn: {diagnostic}")
@@ -177,7 +177,7 @@ def _tokenizer(directory, for_prompts: bool = False) -> Tokenizer:
 
 
 def _check_tokens(directory, rows: list[list[int]], vocabulary, bos: int | None = None) -> None:
-    """What the model would say of the tokens once it is compiled."""
+    """Raises, before the model is compiled, the errors that the model would raise for these tokens."""
     if bos is None and not all(rows):
         raise InputError("expected a text of at least one token, but got none")
     largest = max((token for row in rows for token in row), default=0)
@@ -192,7 +192,7 @@ def _shown_text(text: str) -> str:
 
 
 def _sampling(args, config: dict, count: int) -> tuple[GenerationDefaults, dict]:
-    """What the model's makers say, and the checked options of the command line for so many prompts."""
+    """The defaults of the model's makers, and the checked options of the command line for so many prompts."""
     options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p,
                "repetition_penalty": args.repetition_penalty}
     defaults = read_defaults(Path(args.directory), config)
@@ -228,7 +228,7 @@ def _generate_ids(args) -> int:
 
 
 def generate(args) -> int:
-    # What is wrong is said before anything is compiled.
+    # Errors are raised before anything is compiled.
     if args.ids is not None:
         return _generate_ids(args)
     prompts = _prompts(args)
@@ -390,7 +390,7 @@ def info(args) -> int:
     needed = set(module.file_names())
     bytes_ = sum(file.stat().st_size for file in checkpoint.files)
     weights = f"{checkpoint.dtype}, {len(checkpoint.files)} file(s), {bytes_ / 2**20:.1f} MiB" if checkpoint.files else "none"
-    # Of a config alone: as many as its weights will have.
+    # A config alone has as many as its weights will have.
     parameters = checkpoint.parameters if checkpoint.files else sum(math.prod(shape) for shape, _ in module.file_types().values())
     rows = [("model", kind), ("parameters", f"{parameters:,}"), ("weights", weights),
             ("tokenizer", checkpoint.tokenizer_file.name if checkpoint.tokenizer_file else "none")]

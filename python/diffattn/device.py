@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Traffic(ctypes.Structure):
-    """What an executable asked of its device since it was loaded. A graph counts as one launch."""
+    """Counts of what an executable asked of its device since it was loaded. A graph counts as one launch."""
 
     allocations: int
     bytes_in: int

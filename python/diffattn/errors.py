@@ -8,7 +8,7 @@ from .text import printable
 class DiffAttnError(RuntimeError):
     """A failure of the compiler or of compiled code; the subclasses say whose hands can put it right."""
 
-    #: What the command `diffattn` ends with; never 0.
+    #: Exit status of the command `diffattn`; never 0.
     code = 1
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the compiler made of each attention of a module: a view of `applied` and `diagnostics` by place, as a table or as JSON.
+"""Explanation of what each attention of a module was compiled to: `applied` and `diagnostics` by place, as a table or as JSON.
 
     print(explain(compiled))     of what diffattn.compile, onnx.load, jax.compile or runtime.Executable gave
     print(timed(lambda: f(x)))   with times, and with products (explain_times.py)
@@ -57,7 +57,7 @@ class Times:
     bound: str
 
     def __add__(self, other: Times) -> Times:
-        """Of both, at one place."""
+        """Times of both ops, at one place: sums, and rates weighted by time."""
         ms = self.ms + other.ms
 
         def rate(one: float | None, two: float | None) -> float | None:
@@ -122,7 +122,7 @@ _TIMES = ("op", "calls", "ms", "GFLOP/s", "GB/s", "of roof")
 
 
 def _words(row: Row) -> tuple[str, ...]:
-    """What the columns of times say of a row."""
+    """The texts of a row in the columns of times."""
     if row.time is None:
         return (row.sizes or row.op, "", "", "", "", "")
 
@@ -145,8 +145,8 @@ Span = tuple[str, str, str, str, Times]
 
 
 def explain(compiled: Any, text: str | None = None, spans: Iterable[Span] = ()) -> Explanation:
-    """Of anything with `applied` and `diagnostics`; `text` is the module that it was compiled from, by default its `mlir`. `spans` are
-    timed ops."""
+    """The explanation of anything with `applied` and `diagnostics`; `text` is the module that it was compiled from, by default its `mlir`.
+    `spans` are timed ops."""
     text = getattr(compiled, "mlir", "") if text is None else text
     lines = [] if _NEXT_PART in text else text.splitlines()
     functions = _functions(lines)
@@ -166,7 +166,7 @@ def explain(compiled: Any, text: str | None = None, spans: Iterable[Span] = ()) 
         # An attention that was raised has the place of what it took the place of, or of an op that then was joined with it.
         is_raised = any(one.name == "Raised" for one in said) or bool(kernels and lines and _OP not in _text_at(lines, place))
         others = [one.message for one in said if not (one.kind == "passed" and one.name in ("SelectSchedule", "Raised"))]
-        # The same place of code for other sizes may say the same again.
+        # A place whose code is compiled for several sizes may repeat a message.
         rows.append(Row(place, _function_at(functions, place), is_raised, tuple(dict.fromkeys(kernels)), tuple(dict.fromkeys(others)), "attention",
                         *times.get(place, ("", None))))
     return Explanation(tuple(_joined(sorted(rows, key=lambda row: _numbers(row.place)))))

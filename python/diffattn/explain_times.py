@@ -1,4 +1,4 @@
-"""What `explain` says with times: each product and attention of what a call runs, beside what this machine reaches.
+"""Explanations with times: each product and attention of what a call runs, beside what this machine reaches.
 
     print(timed(lambda: f(x)))     of all compiled code that it runs: of torch.compile's graphs too
 """
@@ -22,7 +22,7 @@ _LEAST, _MOST, _SECONDS = 3, 20, 1.0
 
 
 class _Sum:
-    """What spans of one op in one run come to."""
+    """Sums over the spans of one op in one run: calls, microseconds, operations, bytes."""
 
     def __init__(self) -> None:
         self.calls, self.us, self.flops, self.bytes = 0, 0.0, 0, 0
@@ -67,7 +67,7 @@ def timed(call: Callable[[], object]) -> Explanation:
 
 
 def explain_function(function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Explanation:
-    """What the method `explain` of a compiled function gives: with times if it is given arguments."""
+    """The result of the method `explain` of a compiled function: with times if it is given arguments."""
     return timed(lambda: function(*arguments, **named)) if arguments or named else explain(function)
 
 

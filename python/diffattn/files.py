@@ -43,7 +43,7 @@ _BEGINNINGS = ((b"version https://git-lfs", "a pointer of Git LFS, which stands 
 
 
 def mistaken(head: bytes, *, is_text: bool = False) -> str | None:
-    """What a file is that begins with `head` (64 bytes are enough) and cannot be read as what its name says; None: nobody knows.
+    """Kind of a file that begins with `head` (64 bytes are enough) and cannot be read as what its name says; None: it is not known.
     `is_text`: it should be text, so that being text explains nothing."""
     plain = head.removeprefix(_MARK).lstrip().lower()
     for beginning, kind in _BEGINNINGS:
@@ -92,12 +92,12 @@ def read_regular(path: str | Path, limit: int, error: type[Exception]) -> bytes:
 
 
 def read_marked(path: str | Path, limit: int, error: type[Exception]) -> bytes:
-    """The same for UTF-8 text, without a byte order mark before it."""
+    """All of a regular file of UTF-8 text of at most `limit` bytes, without a byte order mark before it."""
     return read_regular(path, limit, error).removeprefix(_MARK)
 
 
 def _read(file, path, limit: int, error: type[Exception]) -> bytes:
-    """What a file that may be growing, or a pipe, gives until its end."""
+    """All bytes until the end of a file that may be growing, or of a pipe; raises `error` if they are more than `limit`."""
     try:
         parts, size = [], 0
         while part := file.read(min(limit + 1 - size, 16 * MEBIBYTE)):

@@ -1,4 +1,4 @@
-"""What a model can do once its functions are compiled: logits of whole sequences, text that streams, bits per character."""
+"""Uses of a model whose functions are compiled: logits of whole sequences, text that streams, bits per character."""
 
 from __future__ import annotations
 

@@ -19,9 +19,9 @@ from .sampling import Sampler
 from .text import printable_name
 
 NAME = "generation_config.json"
-#: What `generate` takes where neither the caller nor the file says how many.
+#: Number of new tokens of `generate` where neither the caller nor the file says it.
 NEW_TOKENS = 128
-#: What transformers takes when it samples and the file names no top_k.
+#: top_k of transformers when it samples and the file names none.
 SAMPLED_TOP_K = 50
 MOST_TOKENS = (1 << 31) - 1
 
@@ -51,7 +51,7 @@ def token_ids(config: Config, key: str) -> list[int]:
 
 @dataclass(frozen=True)
 class GenerationDefaults:
-    """What holds where the caller of `generate` says nothing."""
+    """Options that `generate` uses where its caller gives none."""
 
     bos: int | None = None
     ends: frozenset[int] = frozenset()

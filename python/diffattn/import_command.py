@@ -112,7 +112,7 @@ def _found_format(path: str) -> str:
 
 
 def _as_module(path: str, text: str) -> bytes:
-    """What an importer printed as a module that every MLIR 22 reads, with its weights and ops of ours written out."""
+    """An importer's output as a module that every MLIR 22 reads, with its weights, and with ops of ours written out."""
     from .runtime import emit
 
     try:

@@ -87,7 +87,7 @@ def _prompt(args) -> str | list[int]:
 
 
 def run(args) -> int:
-    # What is wrong is said before anything is compiled.
+    # Errors are raised before anything is compiled.
     for output in args.output:
         if not output.endswith(_SUFFIXES):
             raise UsageError(f"--output: expected a name that ends with {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}, but got {output!r}")

@@ -109,7 +109,7 @@ class Model(CompiledModel):
 
         self.module = build_graph(checkpoint, dtype)
         self.checkpoint, self.dtype = checkpoint, dtype or checkpoint.dtype
-        # What its files say wrong is said before it is compiled.
+        # Errors in its files are raised before it is compiled.
         defaults = read_defaults(checkpoint.directory, checkpoint.config)
         executable = Executable(str(self.module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads,
                                 progress=progress, cuda_driver=cuda_driver, batch_invariant=batch_invariant)

@@ -32,7 +32,7 @@ def write_file(path: str | Path, text: str) -> None:
 
 
 def write_files(files: Sequence[tuple[str | Path, Iterable[bytes]]]) -> None:
-    """The same for several files, given as what to write one after the other: none is replaced before all are whole."""
+    """Writes several files, each given as its pieces in order: none is replaced before all are whole."""
     parts: list[_Part] = []
     try:
         for path, pieces in files:
@@ -152,7 +152,7 @@ def _discard(stream) -> None:
         pass
 
 
-#: What the last message to standard error left of its line; empty: it ended it.
+#: Rest of the last message to standard error that did not end its line; empty: it did.
 _open_line = ""
 #: Whether a status stands behind it, and who may write either.
 _has_status, _terminal = False, threading.RLock()

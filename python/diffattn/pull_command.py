@@ -106,7 +106,7 @@ def _fetch(repository: str, commit: str, names: list[str], output: Path) -> None
 
 
 def _bytes_in(folder: Path) -> int:
-    """Of all files in a folder that is being written, also of those that have another name until they are whole."""
+    """Bytes of all files in a folder that is being written, also of those that have another name until they are whole."""
     size = 0
     for path in folder.rglob("*"):
         try:

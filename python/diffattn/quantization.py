@@ -27,7 +27,7 @@ from .text import printable_name, shown
 
 #: The types that a model's weights have in files.
 _DTYPES = {"F64": np.dtype(np.float64), "F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": BFLOAT16}
-#: What goes with the weights into the new folder, as it is.
+#: Files that are copied into the new folder.
 _COPIED = ("tokenizer.json", "generation_config.json")
 #: Numbers that are made integers at a time.
 _NUMBERS = 1 << 22
@@ -152,7 +152,7 @@ def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantizati
 
 
 def _parts(name: str, tensor: Tensor, transposed: bool | None, how: Quantization, told: Callable[[int], None]) -> list[Part]:
-    """What stands for a tensor: itself, or integers and scales if `transposed` says how the matrix lies; `told` of the bytes of its numbers."""
+    """The parts that replace a tensor: itself, or integers and scales if `transposed` says how the matrix lies; `told` of the bytes of its numbers."""
     array = _map(name, tensor)
     if transposed is None:
         return [Part(name, array.dtype, array.shape, bytes_of(array))]

@@ -1,4 +1,4 @@
-"""What this machine reaches, measured on the spot: multiply-adds, and reading memory."""
+"""Peak rates of this machine, measured on the spot: of multiply-adds, and of reading memory."""
 
 from __future__ import annotations
 

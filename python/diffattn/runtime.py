@@ -73,7 +73,7 @@ _KINDS = ("note", "warning", "missed", "analysis", "passed")
 
 
 def _diagnostics(lib, program=None) -> list[Diagnostic]:
-    """What was said of a program; None: in this thread's last call of `emit` or `write_bundle`."""
+    """The diagnostics of a program; None: those of this thread's last call of `emit` or `write_bundle`."""
     result, raw = [], _Diagnostic()
     for i in range(lib.num_diagnostics(program)):
         lib.check(lib.get_diagnostic(program, i, ctypes.byref(raw)))
@@ -83,7 +83,7 @@ def _diagnostics(lib, program=None) -> list[Diagnostic]:
 
 
 class Counters(ctypes.Structure):
-    """What compiled code asked of the runtime since `reset_counters`."""
+    """Counts of what compiled code asked of the runtime since `reset_counters`."""
 
     gemm_calls: int
     parallel_calls: int
@@ -275,7 +275,7 @@ class Executable(CompiledCode):
                  prefetch_bytes: int | None = None, trace: bool | None = None) -> None:
         #: The module, and what messages call it.
         self.text, self.name = mlir, name
-        #: What it takes to compile it once more, with spans; None: it has them, or is to have none.
+        #: The arguments to compile it once more, with spans; None: it has them, or is to have none.
         self._again = None if trace is not None or tracing.is_on() else (mlir, {
             "target": target, "threads": threads, "cache": cache, "name": name, "raise_attention": raise_attention, "reference": reference,
             "unchecked": unchecked, "from_stage": from_stage, "batch_invariant": batch_invariant, "prefetch_bytes": prefetch_bytes})
@@ -305,7 +305,7 @@ class Executable(CompiledCode):
         _warn_of_cache(said)
         #: Why attention was not fused or is no kernel, one `Diagnostic` each, warnings and notes; empty if all went well.
         self.diagnostics = [d for d in said if d.kind != "passed"]
-        #: What was raised, and the kernel that each attention became.
+        #: The attentions that were raised, and the kernel of each attention.
         self.applied = [d for d in said if d.kind == "passed"]
         self.from_cache = bool(lib.program_from_cache(program))
         if weights:

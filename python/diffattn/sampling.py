@@ -100,7 +100,7 @@ class Sampler:
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
-    """Of the logits `[V]` of one row, f64."""
+    """Log-probabilities, f64, by the logits `[V]` of one row."""
     scores = logits.astype(np.float64)
     scores -= scores.max()
     return scores - np.log(np.exp(scores).sum())

@@ -1,4 +1,4 @@
-"""What the tables of sequences and pages hold, checked before a call (docs/spec.md, Sequences and pages).
+"""Checks of the tables of sequences and pages before a call (docs/spec.md, Sequences and pages).
 
 Compiled code for CPUs checks it too, but without the arguments' names; on a device the host does not read tables.
 """

@@ -23,12 +23,12 @@ def printable(text: str) -> str:
 
 
 def printable_name(name) -> str:
-    """The same for a name or another value out of a file, in one line."""
+    """A name or another value out of a file as messages print it, in one line."""
     return str(name).translate(_NAME)
 
 
 def printable_generated(text: str) -> str:
-    """What a model has written: its characters are its own, controls of the terminal are escaped."""
+    """Text that a model has written, with controls of the terminal escaped and all other characters as they are."""
     return text.translate(_GENERATED)
 
 

@@ -39,8 +39,8 @@ class Tokenizer:
             raise self._blame(expected, error) from None
 
     def _blame(self, expected: str, error: BaseException) -> BaseException:
-        """What to raise for `error` of the package. It raises bare Exception for whatever is wrong in the file, and where its Rust code
-        gives up a PanicException, which is none."""
+        """The exception to raise for `error` of the package, which raises bare Exception for anything wrong in the file, and, where its Rust
+        code gives up, a PanicException, which is no Exception."""
         if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
             return error
         return CheckpointError(f"{self.path}: expected {expected}, but got: {error}")
@@ -112,7 +112,7 @@ class TextStream:
         return text
 
     def finish(self) -> str:
-        """What was held back, when no more ids come."""
+        """The text that was held back, when no more ids come."""
         text = self.tokenizer.decode(self.ids)[len(self.before):]
         rest, self.held = self.held + text, ""
         return "" if self.stopped else rest

@@ -1,4 +1,4 @@
-"""What ran when, on which thread, as Chrome's trace JSON: `diffattn.trace` (docs/seeing.md)."""
+"""Recording of what ran when, on which thread, as Chrome's trace JSON: `diffattn.trace` (docs/seeing.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .output import tell, write_file
 
 _one, _lock = threading.Lock(), threading.Lock()
 _on = False
-#: What was called since the last trace began, and its numbers.
+#: Programs that were called since the last trace began, and their numbers.
 _programs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _numbers = itertools.count()
 _Write = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
