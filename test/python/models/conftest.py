@@ -1,4 +1,4 @@
-"""What the tests of models share: directories with random checkpoints, and how near results must be."""
+"""Fixtures of the tests of models: directories with random checkpoints, and how near results must be."""
 import json
 import os
 import pathlib

@@ -5,7 +5,7 @@ import numpy as np
 
 
 def lambda_init(layer):
-    """Of the layer with 1-based number `layer`."""
+    """lambda_init of the layer with 1-based number `layer`."""
     return 0.8 - 0.6 * math.exp(-0.3 * max(layer - 1, 0))
 
 

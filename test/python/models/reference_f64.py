@@ -46,7 +46,7 @@ def softmax(scores):
 
 
 def vectors_lambda(w, init):
-    """Of the weights lambda_q1, lambda_k1, lambda_q2 and lambda_k2."""
+    """Lambda by the weights lambda_q1, lambda_k1, lambda_q2 and lambda_k2, and its initial value."""
     return math.exp(w["lambda_q1"] @ w["lambda_k1"]) - math.exp(w["lambda_q2"] @ w["lambda_k2"]) + init
 
 

@@ -62,7 +62,7 @@ def test_decoders(kind, dtype, load):
         assert same(batch[:count], run(two, every[:count]))
     for row in (0, 1, 2, 3, 4, 11, 32):
         assert same(batch[row:row + 1], run(model, every[row:row + 1])), f"row {row} of {lengths[row]} tokens"
-    # Of whole sequences: the rows of a token, with others behind it or not.
+    # Rows of a token in whole sequences are equal, with others behind it or not.
     forward = model.forward(ids[:5])
     for row in range(5):
         assert same(forward[row:row + 1], two.forward(ids[row:row + 1]))

@@ -1,4 +1,4 @@
-"""What the builders write: it parses, has one attention a layer in bthd layout, and copies no cache."""
+"""The builders' modules: they parse, have one attention a layer in bthd layout, and copy no cache."""
 import re
 import subprocess
 
@@ -8,7 +8,7 @@ from diffattn import models
 from diffattn.models import Config, ConfigError, mlir_text
 from diffattn.models.rope import read_rope
 
-#: What every builder takes; no wider than must be, and deep enough for each kind of layer.
+#: A config that every builder takes; no wider than must be, and deep enough for each kind of layer.
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 8, "num_attention_heads": 4,
          "num_key_value_heads": 2, "head_dim": 8, "embed_dim": 24, "num_heads": 4, "rope_theta": 10000.0,
          "sliding_window": 5, "mamba_d_state": 4}

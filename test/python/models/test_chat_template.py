@@ -9,7 +9,7 @@ from diffattn.errors import CheckpointError
 from diffattn.serving.chat_template import ChatTemplate, TemplateError, read_template
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
-#: What public templates do, in words of our own.
+#: Templates that do as public ones do, in words of our own.
 TEMPLATES = {
     "chatml": "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
               "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
@@ -89,7 +89,7 @@ def refused(text, messages=CHATS[0], limit=5.0):
     "{{ lipsum.__globals__['os'].popen('true').read() }}", "{% for i in range(10 ** 7) %}{% endfor %}",
 ])
 def test_nothing_leads_out_of_the_sandbox(text):
-    """What it may not read is undefined, without a text, and whatever is made of that an error."""
+    """A value that a template may not read is undefined, without a text, and any use of it is an error."""
     template = ChatTemplate(text, TOKENS)
     try:
         assert template.render(CHATS[0]) == ""

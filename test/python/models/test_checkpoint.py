@@ -94,7 +94,7 @@ def shard(*names):
     ({"b": "two", "a": "one", "e": "three"}, "expected every tensor of 'three.safetensors' in the index, but it lacks 'f'"),
 ])
 def test_an_index_agrees_with_its_shards(places, message, good):
-    """What the loader of diffattn-run refuses is refused here, where shards are named one by one."""
+    """An index that the loader of diffattn-run refuses is refused here, where shards are named one by one."""
     (good / "model.safetensors").unlink()
     for name, content in (("one", shard("a")), ("two", shard("b")), ("three", shard("e", "f"))):
         (good / f"{name}.safetensors").write_bytes(content)

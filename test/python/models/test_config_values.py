@@ -141,7 +141,7 @@ def attempt(folder, what):
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "generation_config.json", "model.safetensors.index.json"])
 def test_files_with_other_values(file, tmp_path, full):
-    """Of a tokenizer, whose file is large, a part that is drawn."""
+    """A tokenizer's file is large, so a part of it is drawn."""
     folder = copy_of_tiny(tmp_path)
     path = folder / file
     if file == "tokenizer.json":

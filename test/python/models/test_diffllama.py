@@ -114,7 +114,7 @@ def test_rope_keys_as_transformers_reads_them(case, tmp_path):
 
 
 def test_a_tied_head_without_the_embedding(tmp_path):
-    """Of the two names of one matrix a file may have either."""
+    """A file may have either of the two names of one matrix."""
     random_model(tmp_path, tie_word_embeddings=True)
     file, ids = tmp_path / "model.safetensors", np.arange(9)[None]
     before, tensors = diffattn.load(tmp_path).forward(ids), safetensors.torch.load_file(file)

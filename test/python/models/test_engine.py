@@ -157,7 +157,7 @@ def test_it_is_what_generate_gives(engine):
 
 
 def test_log_probabilities(engine):
-    """Of drawn tokens and of the prompt, against the logits of the whole."""
+    """Log-probabilities of drawn tokens and of the prompt agree with the logits of the whole."""
     model = diffattn.load(TINY, batch_invariant=True)
     prompt = model.tokenizer.encode((TINY / "heldout.txt").read_text()[:2000])[:450]
     scored, *events, _, _ = engine().events(Request(tuple(prompt), 5, likely=3, scores=True))

@@ -49,7 +49,7 @@ def inspected(executable, factor=ONE, layers=(0, 1, 2), targets=IDS):
 
 
 def difference(parts, layer, batch, head, window=None):
-    """What the values are mixed to in double precision, what is added up for it, and what attention made of them."""
+    """The mixed values in double precision, the sum of absolute terms in them, and attention's result."""
     part = {name: value[layer].astype(np.float64) if name == "lambda" else value[layer, batch].astype(np.float64) for name, value in parts.items()}
     heads, length = part["q1"].shape[1], part["q1"].shape[0]
     noise = head // (heads // part["q2"].shape[1])

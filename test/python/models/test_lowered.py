@@ -1,4 +1,4 @@
-"""What is left of a model near the end: one kernel a layer, no rearranged heads; and what a decode step asks for."""
+"""Models near the end of lowering: one kernel a layer, no rearranged heads; and the allocations of a decode step."""
 import re
 
 import numpy as np
@@ -62,7 +62,7 @@ def test_a_decode_step_allocates_nothing_and_copies_no_cache(target, products):
     counters = runtime.counters()
     assert counters.arena_grows == 0 and counters.packs == 0
     assert [c.ctypes.data for c in results] == addresses
-    # What was stored before stays bit for bit; of each row only the three new places changed.
+    # Rows that were stored before stay bit for bit; in each sequence only the three new places changed.
     for old, new in zip(stored, caches):
         for row in range(2):
             changed = (old[:, row] != new[:, row]).reshape(4, 64, -1).any((0, 2))

@@ -1,4 +1,4 @@
-"""What the pipeline promises of every model's lowered IR: attention is fused and reads its operands where they were made."""
+"""Promises of the pipeline about every model's lowered IR: attention is fused and reads its operands where they were made."""
 import re
 
 import pytest
@@ -8,7 +8,7 @@ from test_builders import SMALL, opt  # noqa: F401
 
 VIEWS = re.compile(r"(%\w+) = memref\.(?:expand_shape|collapse_shape|subview|cast|reinterpret_cast) (%\w+)")
 CACHE = re.compile(r"memref<\d+x\?x(\?|\d+)x\d+x\d+x\w+>")
-#: What the convolution of a Mamba layer reads: inputs before a chunk, and behind them those of the chunk, which are moved there.
+#: Input of the convolution of a Mamba layer: inputs before a chunk, and behind them those of the chunk, which are moved there.
 INPUTS = re.compile(r"memref<\?x\?x64xf32>")
 
 

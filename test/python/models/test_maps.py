@@ -181,7 +181,7 @@ STOPS = np.array([[45, 0, 75], [128, 115, 172], [247, 247, 247], [224, 130, 20],
 
 
 def colour(value, most):
-    """What a report draws for a value."""
+    """The colour by which a report shows a value."""
     root = np.sign(value) * np.sqrt(min(1, abs(value) / most))
     at = (round((root + 1) * 128) / 128) * 2
     low = min(3, int(at))
@@ -193,7 +193,7 @@ def numbers(text):
 
 
 def test_report_holds_the_maps():
-    """What its script draws, read without a browser; and it names nothing to load."""
+    """A report, read without a browser, holds the data that its script draws; and it names nothing to load."""
     found, heads = tiny(), [(2, 0), (0, 3)]
     text, count = b"".join(maps.page(found, heads)).decode(), len(tiny().tokens)
     assert re.findall(r"https?://[^\"' ]*", text) == ["http://www.w3.org/2000/svg"]  # a name
@@ -239,7 +239,7 @@ def test_report_in_a_browser(tmp_path, chromium):
     count, page = len(found.tokens), chromium
     assert page.text("#title") == "Attention maps of tiny-lm" and page.text("#check") == maps.check_text(found)
     assert page.text("#head") == "Layer 2, head 0"
-    # What hovering says is what the maps hold.
+    # The text while hovering agrees with the maps.
     for row, column in ((20, 3), (count - 1, 8), (5, 5)):
         page.point("#panels .map:nth-of-type(1)", (column + 0.5) / count, (row + 0.5) / count)
         said, (a1, a2) = page.text("#said"), found.maps(2, 0)

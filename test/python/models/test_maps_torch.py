@@ -28,7 +28,7 @@ def test_diffllama_equals_its_own_weights(implementation):
 
 @pytest.mark.parametrize("name", ["vit_dwee_patch16_reg1_gap_256", "vit_dpwee_patch16_reg1_gap_256"])
 def test_vit(name):
-    """Of timm's own modules the maps are kept where they are not fused."""
+    """timm's own modules give their maps where they are not fused."""
     model = vit(name).eval()
     image = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(3))
     kept = {}

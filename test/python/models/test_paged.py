@@ -192,7 +192,7 @@ def test_windows_in_parts_of_prompts(window, load):
 
 
 def test_prompts_of_models_with_states_are_computed_whole(load):
-    """What others have left of the same prompt is not taken, as the states that belong to it are gone. Slots run out before pages do."""
+    """Pages that others have left of the same prompt are not taken, as the states that belong to them are gone. Slots run out before pages do."""
     _, paged = load("phi4flash", "f32")
     calls, call = [], paged.call
     paged.call = lambda entry, *arrays: calls.append((entry, arrays[0].shape)) or call(entry, *arrays)
@@ -290,7 +290,7 @@ def test_scores(kind, load):
     order = np.argsort(-whole[:-1], axis=-1, kind="stable")[:, :LIKELIEST]
     assert (likely == order).all()
     np.testing.assert_allclose(likely_log_p, np.take_along_axis(exact[:-1], order, -1), atol=2e-5)
-    # What tells whether a token is the likeliest is one number, not two that were rounded apart.
+    # A token is known as the likeliest by one number, not by two that were rounded apart.
     at = np.arange(len(log_p))
     for rank in range(LIKELIEST):
         known = likely[:, rank] == prompt[1:]

@@ -80,7 +80,7 @@ def calls():
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @torch.no_grad()
 def test_output_attentions_is_the_difference(implementation):
-    """Of eager's weights, which are those of map 1 of all heads and then of map 2; with a mask of padding, and in a step with a cache."""
+    """Eager's weights are those of map 1 of all heads and then of map 2; with a mask of padding, and in a step with a cache."""
     model = diffllama(attn_implementation="eager")
     ids, mask = torch.tensor([[0, 0, 5, 9, 11], [3, 7, 2, 8, 4]]), torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
 
@@ -207,7 +207,7 @@ def test_timm_module(options, arguments):
 
 
 def tensors_of_a_call(model, count=4):
-    """What a layer hands to its attention module: hidden states, and cosines and sines."""
+    """Tensors that a layer hands to its attention module: hidden states, and cosines and sines."""
     hidden = torch.randn(1, count, model.config.hidden_size, generator=torch.Generator().manual_seed(3))
     return hidden, model.model.rotary_emb(hidden, torch.arange(count)[None])
 

@@ -49,7 +49,7 @@ def test_min_p_keeps_what_is_near_the_likeliest():
 
 
 def test_penalties_of_generated_tokens_and_biases():
-    """Of the prompt 0, 0 and the generated 0, 0, 1: those of the prompt do not count."""
+    """With the prompt 0, 0 and the generated 0, 0, 1, tokens of the prompt do not count."""
     before = [0, 0, 0, 0, 1]
 
     def logits(**options):

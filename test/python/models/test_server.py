@@ -148,7 +148,7 @@ def test_chats(client):
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": [{"type": "text", "text": "Who is "}, {"type": "text", "text": "he?"}]}]
     asked = {"model": "tiny-lm", "messages": messages, "temperature": 0, "max_completion_tokens": 10}
     answer = client.post("/v1/chat/completions", logprobs=True, top_logprobs=2, **asked)
-    # Of completions the tokenizer sets the begin token, of chats the template does.
+    # The tokenizer sets the begin token of completions, the template that of chats.
     plain = client.complete(prompt="system: Be kind.\nuser: Who is he?\nassistant:", max_tokens=10)["choices"][0]["text"]
     choice, = answer["choices"]
     assert answer["object"] == "chat.completion" and choice["message"] == {"role": "assistant", "content": plain}
@@ -215,7 +215,7 @@ def test_bad_requests(client, path, body, status, message):
 
 def test_what_is_no_request(client):
     assert client.ask("GET", "/v1/nothing")[:1] == (404,) and client.ask("GET", "/v1/completions")[0] == 405
-    # What a page in a browser may send to this machine without asking.
+    # A page in a browser may send this to this machine without asking.
     body = json.dumps({"model": "tiny-lm", "prompt": "a"})
     status, _, answer = client.ask("POST", "/v1/completions", body, {"Content-Type": "text/plain"})
     assert status == 400 and "expected a body of type application/json, but got 'text/plain'" in answer["error"]["message"]

@@ -35,7 +35,7 @@ def test_decoders(kind, dtype, tolerance, both):
     assert_near(sim.forward(ids), cpu.forward(ids), tolerance)
     prompts = [ids[0].tolist(), ids[1, :7].tolist(), ids[2, :1].tolist()]
     assert_near(cached_logits(sim, prompts, 0), cached_logits(cpu, prompts, 0), tolerance)
-    # The same token and the same caches, so that no earlier difference counts.
+    # Both get the same token and the same caches, so that no earlier difference counts.
     caches = cpu.new_caches(3, 24)
     lengths, padded = np.array([len(p) for p in prompts]), np.where(np.arange(20) < [[20], [7], [1]], ids, 0)
     _, *caches = cpu.executable.call("prefill", padded, lengths, *caches)

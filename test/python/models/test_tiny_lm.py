@@ -52,7 +52,7 @@ def test_bits_per_character_equal_pytorch(model):
 
 
 def test_likelihoods_need_no_logits_of_all_tokens(model, monkeypatch):
-    """What `eval` adds up: near the logits in double precision, without their memory."""
+    """The sums of `eval` are near those of the logits in double precision, and take less memory."""
     tokens = np.array([model.tokenizer.encode((DIRECTORY / "heldout.txt").read_text()[:4000])[:1000]]).reshape(4, 250)
     ids, targets = tokens[:, :-1].copy(), tokens[:, 1:].copy()
     taken = {}

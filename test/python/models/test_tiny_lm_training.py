@@ -10,7 +10,7 @@ from conftest import ROOT
 pytestmark = pytest.mark.oracle
 
 DIRECTORY = ROOT / "examples" / "tiny-lm"
-#: What keeps steps short, beside the example's own configuration.
+#: Changes of the example's configuration that keep steps short.
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16}
 
 
@@ -93,7 +93,7 @@ def test_the_script(train, attention, dtype, tmp_path, monkeypatch, capsys):
     assert (out / "model.safetensors").exists() and (out / "loss.png").exists()
 
 
-#: What torchrun starts: the script on a short text, with a small model.
+#: The program that torchrun starts: the script on a short text, with a small model.
 RUN = """
 import sys, torch
 sys.path.insert(0, {directory!r})

@@ -290,7 +290,7 @@ def test_frozen_weights_and_low_rank_ones(backward_calls):
 
 
 def test_saved_models(tmp_path):
-    """What a patched model learned is what transformers saves and loads, patched or not."""
+    """The weights that a patched model learned are those that transformers saves and loads, patched or not."""
     model = patched(diffllama())
     trained(model, lambda model, _: loss_of(model), steps=2)
     model.save_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""What the models share: decoders, norms, MLPs, and rotations by position."""
+"""Parts shared by the models: decoders, norms, MLPs, and rotations by position."""
 import math
 
 import torch

@@ -1,4 +1,4 @@
-"""What the modules share: projections to heads and back, rotations by position, masks."""
+"""Parts shared by the modules: projections to heads and back, rotations by position, masks."""
 import torch
 from torch import nn
 
