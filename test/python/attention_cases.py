@@ -167,7 +167,7 @@ class Call:
         return self.q1, self.k1, self.q2, self.k2, self.v, self.lam if self.sig["maps"] == 2 else None
 
     def run(self, target):
-        """What the call gives: the result, or with sig["lse"] a tuple that begins with it."""
+        """The result of the call, or with sig["lse"] a tuple that begins with it."""
         out = None
         if self.sig["result"]:
             out = self._make(self.sig["signal"], self.queries, self.sig["widths"][1], self.sig["result"])

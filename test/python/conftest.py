@@ -45,7 +45,7 @@ def drawn(cases, count, seed):
 
 
 def thin_out(items):
-    """What of `items` the quick suite runs, and what only the long one does: of tests marked `sampled` a draw from a fixed seed."""
+    """Splits `items` into those of the quick suite and those of the long one alone: of tests marked `sampled` a draw from a fixed seed is quick."""
     cases = {}
     for item in items:
         if marker := item.get_closest_marker("sampled"):

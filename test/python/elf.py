@@ -1,4 +1,4 @@
-"""What the tests read in ELF files: which libraries they need, and where the loader looks for them."""
+"""Reading of ELF files: which libraries they need, and where the loader looks for them."""
 import pathlib
 import struct
 
@@ -17,7 +17,7 @@ def is_loaded(path) -> bool:
 
 
 def _texts(path, tags) -> list[str]:
-    """What the dynamic section says with these tags; of 64-bit files."""
+    """The texts with these tags in the dynamic section of a 64-bit file."""
     data = pathlib.Path(path).read_bytes()
     (headers,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)

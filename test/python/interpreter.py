@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass
 class Answer:
-    """What one call gave: results, or the kind and message of an error."""
+    """The outcome of one call: results, or the kind and message of an error."""
 
     results: list = field(default_factory=list)
     steps: int = 0

@@ -1,4 +1,4 @@
-"""What mypy says of typed_client.py, whose last words on a line, "# error: ", are where it must say something."""
+"""Checks of typed_client.py by mypy: the lines with "# error: ", and no others, must have an error."""
 import os
 import re
 import subprocess

@@ -5,7 +5,7 @@ import sys
 import traceback
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-#: What code may import; not the package under test, which reads the environment when it is imported.
+#: Modules that code may import; not the package under test, which reads the environment when it is imported.
 _CONTEXT.set_forkserver_preload(["numpy", "torch", "torch._dynamo", "torch.export", "torch_mlir.fx"])
 
 

@@ -1,4 +1,4 @@
-"""What decode for AMX is assembled to: tiles are configured once in a function and never spilled, and each step along a key's columns is one product."""
+"""Assembly of decode for AMX: tiles are configured once in a function and never spilled, and each step along a key's columns is one product."""
 import re
 import subprocess
 

@@ -77,8 +77,7 @@ def tiny_bundle(tmp_path_factory):
 
 NO_ARRAYS = [None, "abc", object(), {}, [[1], [2, 3]], 1j, np.ma.masked_array(heads()), heads(dtype=np.float64), heads(dtype=np.int32),
              heads()[0], heads().astype(">f4"), heads(dtype=bool)]
-#: What an argument is called in messages, where it is not by its own name.
-#: Of three queries and three keys.
+#: Ids of three queries and three keys.
 IDS = np.zeros((1, 3), np.int64)
 
 ATTENTION = {

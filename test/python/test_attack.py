@@ -14,7 +14,7 @@ import driver  # noqa: E402
 
 #: Cases of each kind in the quick suite, about half a minute in all.
 CASES = dict(attention=10, gradients=8, sizes=20, states=30, tensors=40, interface=40, options=12, models=10)
-#: What once failed: the case is repeated for ever.
+#: Cases that once failed, repeated in every run.
 KEPT = []
 
 

@@ -28,7 +28,7 @@ def of(name):
 
 
 class Signature:
-    """What is fixed when a function is compiled, and the text of it. Every other one with a norm or a gate `saves` what comes before these: it
+    """A function's compile-time choices, and its text. Every other one with a norm or a gate `saves` the rows before these: it
     computes attention too, whose x the gradients take."""
 
     QUERIES, KEYS = [1, 2, 3, 7, 9, 16, 17], [1, 2, 5, 16, 17, 31]
@@ -58,7 +58,7 @@ class Signature:
         self.shape = (pick(*self.QUERIES), pick(*self.KEYS))
 
     def options(self, rng, number, maps):
-        """What is left to luck of a signature."""
+        """Choices of a signature that are drawn."""
         return draw_signature(rng, min(number, OF_TWO_MAPS - 1) if maps == 2 else OF_TWO_MAPS)
 
     def draw(self, seed):

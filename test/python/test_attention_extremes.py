@@ -1,4 +1,4 @@
-"""What the op says at the ends of its ranges, on every lowering, against docs/spec.md in f64: positions and windows at which
+"""The op at the ends of its ranges, on every lowering, against docs/spec.md in f64: positions and windows at which
 sums in 32 or 64 bits wrap, kv_len beyond the keys, rows without keys, and numbers near the ends of f32."""
 import itertools
 import math

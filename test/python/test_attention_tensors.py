@@ -154,7 +154,7 @@ def test_a_plan_that_was_used_keeps_no_check():
     first = call(scale=scale)
     scale[...] = 2.0
     assert torch.equal(call(scale=scale), call(scale=2.0)) and not torch.equal(call(scale=scale), first)
-    # What differs only in addresses, and in what else was given.
+    # Calls that differ only in addresses, or in which options they give.
     shared = diffattn.attention(q1, k1, q2, k1, v, 0.4, scale=0.9)
     assert (call(scale=0.9) - shared).abs().max() > 1e-2
     torch.testing.assert_close(diffattn.attention(q1, k1, q2, k1.clone(), v, 0.4, scale=0.9), shared)
@@ -201,7 +201,7 @@ assert len(loaded) == 1, loaded
 
 
 def test_a_stand_in_for_torch_is_no_torch(monkeypatch):
-    """What calls itself torch, but has no tensors, changes nothing."""
+    """A module that calls itself torch, but has no tensors, changes nothing."""
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
     arrays = [t.numpy() for t in operands()]
     assert type(diffattn.attention(*arrays, 0.4)) is np.ndarray

@@ -44,7 +44,7 @@ def test_smallest_run(root, tmp_path):
         assert row["diffattn 256-bit"]["ratio"] == pytest.approx(best["seconds"] / ours["seconds"])
         assert ours["gflops"] * ours["seconds"] * 1e9 == pytest.approx(kinds[row["kind"]] * 2 * 4 * 40 * 40 * (0.5 if row["causal"] else 1))
         assert f"{row['kind']}, N 40 {'causal' if row['causal'] else 'full'}: diffattn 256-bit" in done.stdout
-    # Of longer sequences than MOST_NAIVE there is nothing of PyTorch.
+    # Sequences longer than MOST_NAIVE have no contestant of PyTorch.
     assert (memory["kind"], memory["length"], memory["causal"], set(memory["bytes"])) == ("memory", 4100, True, {"diffattn 256-bit"})
     assert "memory, N 4100: diffattn 256-bit" in done.stdout
 
@@ -76,7 +76,7 @@ def test_everybody_gives_what_pytorch_gives(bench, monkeypatch, shape, causal):
     gradients.check({**ours, **peers})
     for at, name in enumerate(gradients.names):
         def twice(*leaves, function=next(iter(ours.values())), at=at):
-            """Of the same value, with a gradient of one operand that is too large."""
+            """A function of the same value, with a gradient of one operand that is too large."""
             leaves = list(leaves)
             leaves[at] = 2 * leaves[at] - leaves[at].detach()
             return function(*leaves)

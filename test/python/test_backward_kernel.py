@@ -198,7 +198,7 @@ def test_rows_without_keys_give_nothing(isa, again, bad):
 
 
 def tolerance(isa):
-    """Of a gradient, in parts of the largest: sums of f32, or of terms that are rounded to bf16."""
+    """Largest error of a gradient, in parts of the largest: sums of f32, or of terms that are rounded to bf16."""
     return 1e-2 if isa in PRODUCTS else 5e-6
 
 

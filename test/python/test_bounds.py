@@ -340,7 +340,7 @@ def test_loops_of_memrefs():
             assert y[: max(count, 0)].tolist() == x[: max(count, 0)][::-1].tolist()
         else:
             expect_error(lambda: executable.call("backwards", x, y, count), "expected an index from 0 and below 4", around)
-    # What a condition keeps from being reached is not refused.
+    # An access that a condition keeps from being reached is not refused.
     y = np.zeros(4, np.float32)
     executable.call("guarded", x, y, 6)
     assert y.tolist() == x.tolist()

@@ -22,7 +22,7 @@ ATTENTION = ROOT / "examples" / "attention.mlir"
 FLAGS = set(pathlib.Path("/proc/cpuinfo").read_text().split())
 ISAS = [isa for isa, flag in [("avx512bf16", "avx512_bf16"), ("avx512", "avx512vl"), ("avx2", "avx2"), ("generic", "sse2")]
         if flag in FLAGS]
-# What a build with sanitizers needs in every process.
+# Variables that a build with sanitizers needs in every process.
 SANITIZER = {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ}
 # Threads that spin while they wait slow a busy machine down.
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive"}

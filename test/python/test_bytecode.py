@@ -52,7 +52,7 @@ def test_damage_is_an_error_of_a_process_that_lives(bytecode):
 
 
 def test_threads_may_compile_meanwhile(bytecode):
-    """What reads it is a fork, which must not take over a lock that another thread holds."""
+    """Bytecode is read in a fork, which must not take over a lock that another thread holds."""
     results = []
 
     def work(module):

@@ -29,7 +29,7 @@ STRUCTURES = {
 
 
 def of_headers(header, pairs, folder):
-    """What a C program says of the structures: for each its size, and offsets and sizes of the fields that Python names."""
+    """Layouts that a C program prints: for each structure its size, and offsets and sizes of the fields that Python names."""
     lines = [f"#include <{header}>", "#include <stddef.h>", "#include <stdio.h>", "int main(void) {"]
     for cls, name in pairs:
         lines.append(f'  printf("{name} %zu\\n", sizeof({name}));')
@@ -55,7 +55,7 @@ def test_layouts(header, tmp_path):
 
 
 def test_every_structure_is_listed():
-    """Those of the package and of gpu-check; DLPack's have headers of their own."""
+    """Structures of the package and of gpu-check are listed; DLPack's have headers of their own."""
     listed = {cls for pairs in STRUCTURES.values() for cls, _ in pairs}
     found = {cls for module in (runtime, arrays, bundle, device, checked, facts) for cls in vars(module).values()
              if isinstance(cls, type) and issubclass(cls, ctypes.Structure) and cls.__module__ == module.__name__}

@@ -13,11 +13,11 @@ import pytest
 from paths import LLVM, ROOT
 
 HEADERS = {"libDiffAttnC.so": ("DiffAttn.h", "diffattn_"), "libDiffAttnBundle.so": ("Bundle.h", "diffattn_bundle_")}
-#: What gives no status: the value of each without a program, bundle or graph.
+#: Functions that give no status: the value of each without a program, bundle or graph.
 NUMBERS = {"api_version", "program_from_cache", "num_entries", "num_weights", "num_diagnostics", "has_device", "object_facts_hold"}
 NAMES = {"entry_name", "weight_name", "version_text", "last_error"}
 TEXTS = {"program_diagnostics", "graph_fallback_reason", "replay_refusal"}
-#: What ends or frees: null is ignored.
+#: Functions that end or free something: null is ignored.
 ENDS = {"options_destroy", "program_destroy", "graph_destroy", "replay_destroy", "close", "free"}
 #: Parameters that the headers say may be null.
 OPTIONAL = {("compile", "options"), ("emit", "options"), ("write_bundle", "options"), ("write_bundle", "model_folder"), ("judge", "options"),
@@ -58,7 +58,7 @@ def test_what_is_exported_is_declared(library, build_dir):
     exported = {line.split()[-1] for line in out.stdout.splitlines()}
     declared = {HEADERS[library][1] + name for name, _, _ in functions(library)}
     if library == "libDiffAttnC.so":
-        # What takes the structs of MLIR's C API, which are passed by value (test/CAPI/dialect.test).
+        # Functions with structs of MLIR's C API, which are passed by value (test/CAPI/dialect.test).
         header = (ROOT / "include" / "diffattn-c" / "Dialect.h").read_text()
         declared |= {"mlirGetDialectHandle__diffattn__", *re.findall(r"\b(diffattn_\w+)\(", re.sub(r"/\*.*?\*/", " ", header, flags=re.S))}
     assert exported == declared

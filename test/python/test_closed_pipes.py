@@ -18,7 +18,7 @@ TINY = str(ROOT / "examples" / "tiny-lm")
 ENTRY_POINT = [sys.executable, "-c", "import sys\nfrom diffattn.cli import main\nsys.exit(main())"]
 INITIALIZE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"processId":1,"rootUri":null,"capabilities":{}}}'
 
-#: What a program may say on standard error nonetheless: it is no error.
+#: Texts that a program may write to standard error although it does not fail.
 SAID = {"generate": b"diffattn: compiling ", "eval": b"diffattn: compiling ", "bench": b"diffattn: compiling ", "lsp": b"initialize",
         "reduce": b""}
 
@@ -160,7 +160,7 @@ def test_head_in_a_shell(command, head, trap, folder, spelled, monkeypatch):
     assert done.returncode == READER_GONE and done.stdout and is_quiet(command, done.stderr), done
 
 
-#: What a program ends with where it cannot print.
+#: Exit status of each program where it cannot print.
 FAILURES = {"diffattn-run": 8, "diffattn": 8, "entry-point": 8}
 
 

@@ -10,7 +10,7 @@ SM_80, SM_86, SM_89, SM_90 = "cuda-sim:sm_80", "cuda-sim:sm_86", "cuda-sim:sm_89
 ONE_MAP = dict(maps=1, widths=(64, 64), signal=4, noise=4, key1=2, value=2)
 V1 = dict(widths=(64, 128), norm="rms", weight="bf16", out_scale=0.8)
 
-#: What the op can say, one thing at a time: changes of the least signature, chip, and sizes (batch, queries, keys).
+#: Options of the op, one at a time: changes of the least signature, chip, and sizes (batch, queries, keys).
 CASES = {
     "none": (dict(), SM_80, [(1, 64, 64), (2, 17, 33)]),
     "v1-causal": (dict(V1, causal=True), SM_80, [(1, 65, 65), (2, 16, 33), (1, 1, 65)]),

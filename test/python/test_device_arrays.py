@@ -46,7 +46,7 @@ def executable():
 
 
 def changes(executable, call):
-    """What a call asked of the device."""
+    """A call's result, and its requests to the device."""
     before = executable.traffic()
     return call(), since(before, executable)
 
@@ -67,7 +67,7 @@ def test_arguments_stay_where_they_are(executable):
     assert asked["bytes_in"] == 32 + 8 and asked["bytes_out"] == 32
     host[[0, 2]] = 1
     assert np.array_equal(cache.to_host(), host)
-    # The same array in memory of the host is copied there and back.
+    # Given in memory of the host, the array is copied there and back.
     _, asked = changes(executable, lambda: executable.call("append", host, x, np.array([1])))
     assert asked["bytes_in"] == 96 + 40 and asked["bytes_out"] == 96 + 32
 

@@ -1,4 +1,4 @@
-"""What the compiler says of each attention: one record with a reason where it was not fused or is no kernel, none elsewhere."""
+"""The compiler's diagnostics of each attention: one record with a reason where it was not fused or is no kernel, none elsewhere."""
 import json
 import os
 import subprocess
@@ -82,7 +82,7 @@ def test_a_cache_that_is_not_used_is_told(tmp_path):
 
 
 def test_the_command_says_it(tmp_path):
-    """Of a model with a head that gets no kernel: one line for each function that has an attention."""
+    """A model with a head that gets no kernel prints one line for each function that has an attention."""
     config = {"model_type": "diff_v1", "vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
               "num_attention_heads": 1, "head_dim": 520}
     save_file({name: np.zeros(shape, np.float32) for name, (shape, _) in models.build(config).file_types().items()},

@@ -92,7 +92,7 @@ def test_examples_are_a_short_page_and_one_file(folder):
     page = (folder / "README.md").read_text()
     (file,) = (path for path in folder.iterdir() if path.name != "README.md" and not path.name.startswith((".", "__")))
     assert len(page.splitlines()) <= 40
-    # What is no program is run by the page's own commands.
+    # A file that is no Python program is run by the page's own commands.
     assert f"python examples/{folder.name}/{file.name}" in page if file.suffix == ".py" else re.search(rf"^```sh\n[^`]*{file.name}", page, re.M)
     assert f"]({folder.name}/README.md) | `{file.name}` |" in (ROOT / "examples/README.md").read_text()
 

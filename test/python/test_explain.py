@@ -1,4 +1,4 @@
-"""What became of each attention, as a table and as JSON."""
+"""Explanations of each attention, as a table and as JSON."""
 import json
 from types import SimpleNamespace
 

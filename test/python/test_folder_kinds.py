@@ -93,7 +93,7 @@ def places(bundle, tmp_path, monkeypatch, capsys):
     return tmp_path
 
 
-#: What a command without and with --bundle says to it, and the folder and kind that it names instead.
+#: For each path, the errors of a command without and with --bundle, and the folder and kind that it names instead.
 CHECKPOINT, BUNDLE = ("model", False), ("my bundle", True)
 KINDS = {
     "model": (None, "expected a bundle, but got a checkpoint", CHECKPOINT),
@@ -136,7 +136,7 @@ def test_each_command_names_what_it_got_and_the_way(command, places, capsys):
             shutil.rmtree("out.bundle", ignore_errors=True)
 
 
-#: The same for diffattn-run, as a module and as weights.
+#: Errors of diffattn-run for each path, given as a module or as weights.
 MODULES = {
     "model": "got a model's folder; write its graph with: diffattn build model -o model.mlir",
     "my bundle": "got a bundle, which is code; look at it with: diffattn info --bundle 'my bundle'",

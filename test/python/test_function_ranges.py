@@ -77,7 +77,7 @@ def test_f32_of_two(singles):
         y = np.concatenate([y, (rng.uniform(-103, 88, 3000) / np.log(base.astype(np.float64))).astype(np.float32)])
         for op, f in BINARY.items():
             want = f(x.astype(np.float64), y.astype(np.float64))
-            # What rounds to infinity is large by any measure.
+            # A result that rounds to infinity is large by any measure.
             kept = ~(np.abs(want / 3.4028235e38 - 1) < 1e-6)
             check(singles.call(f"f_{op}", x, y)[0][kept], want[kept], 2e-7, x[kept], y[kept])
 

@@ -72,7 +72,7 @@ def launcher(pack, simulator):
 
 @pytest.fixture(scope="module")
 def hopper_pack(build_dir, tmp_path_factory):
-    """What only sm_90a runs, beside what it runs as sm_90 does."""
+    """A pack with the kernels that only sm_90a runs, beside those that it runs as sm_90 does."""
     llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
     folder = tmp_path_factory.mktemp("pack") / "hopper"
     packs.pack(folder, build_dir, ["sm_90", "sm_90a"], HOPPER_CASES, "sim", llvm_as=llvm_as)
@@ -102,7 +102,7 @@ def test_kernels_pass(launcher):
 
 @pytest.mark.parametrize("packed, chip, least", [("pack", "sm_80", 20), ("hopper_pack", "sm_90a", 12)])
 def test_the_shapes_of_a_gpu_choose_every_kernel(packed, chip, least, request, monkeypatch):
-    """Those of the checks on a GPU are too large to be simulated, but which kernels they choose is known before anything runs."""
+    """Shapes of the checks on a GPU are too large to be simulated, but which kernels they choose is known before anything runs."""
     memory = iter(range(1 << 20, 1 << 60, 1 << 40))
     device = argparse.Namespace(properties=lambda: {"chip": chip, "simulated": 1}, load=lambda image, kernels: None,
                                 allocate=lambda size, name: next(memory), tensor_map=lambda *values: argparse.Namespace(address=64))
@@ -385,7 +385,7 @@ results.write(Path(options["--output"]), {{"complete": True, "results": found, "
 
 
 def watched(names, tmp_path, monkeypatch):
-    """What is left of a part whose process does these units."""
+    """The result of a part whose process runs the units of these names."""
     from gpu_check import check
     program = tmp_path / "part"
     program.write_text(PART.format(python=sys.executable, source=str(ROOT / "tools/gpu-check"), names=names))

@@ -31,7 +31,7 @@ def test_every_case_has_its_operands(layout):
 
 
 def test_packed_sequences_and_pages():
-    """What the reference makes of tables is what lies there; what no key needs cannot be used."""
+    """Operands for the reference hold the elements that tables name; a page that no key needs cannot be used."""
     case = next(c for c in cases.checked() if c.name == "motif_gda_pages_bf16")
     tensors = operands.make(case, 3, 9, 100, "bthd", seed=5)
     assert tensors["cu_seqlens_q"].tolist() == [0, 9, 15, 18] and tensors["kv_len"].tolist() == [97, 64, 31]

@@ -23,7 +23,7 @@ CASE = "v1_128_packed_f16"
 
 @pytest.fixture(scope="module")
 def beyond():
-    """What an H200 measured beyond the gate, when M alone was allowed a part of."""
+    """Errors that an H200 measured beyond the gate, when M alone was allowed a part of."""
     readings = json.loads(gzip.decompress((ROOT / "benchmarks/results/2026-11-28-h200/kernels.json.gz").read_bytes()))["results"]
     found = {r["image"]: r for r in readings if r["error_over_m"] > r["allowed"]}
     assert [(image, r["case"], r["layout"]) for image, r in found.items()] == [(f"{chip} cubin", CASE, "shared") for chip in ("sm_90a", "sm_90")]

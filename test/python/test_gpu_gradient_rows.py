@@ -13,7 +13,7 @@ ERRORS = {"f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 
 
 def forward(operands, target, dtype, options, second=True):
-    """What a forward call saves, x and o2 in `dtype`."""
+    """The results that a forward call saves, x and o2 in `dtype`."""
     rows = {name: np.full(operands["q1"].shape, np.nan, TYPES[dtype]) for name in ("x", "o2")[:1 + second]}
     ends = "norm" in options or "gate" in options
     given = {name: array for name, array in rows.items() if ends or name == "o2"}

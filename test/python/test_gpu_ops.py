@@ -1,4 +1,4 @@
-"""What a GPU computes beside attention and products: generated kernels, simulated, against NumPy in f64."""
+"""GPU code beside attention and products: generated kernels, simulated, against NumPy in f64."""
 import math
 import re
 
@@ -321,7 +321,7 @@ def test_the_host_computes_nothing_of_a_model(kind, more):
     text = str(models.build(SMALL | more | {"model_type": kind}, "bf16"))
     host = host_functions(runtime.emit(text, "gpu", target=SM_80).decode())
     assert "gpu.launch_func" in host and "func.func" in host
-    # What it may know are sizes, and numbers that depend on them alone.
+    # Host code may know sizes, and numbers that depend on them alone.
     assert not re.search(r"\b(linalg|vector|tensor)\.|memref\.(load|store|copy|get_global)|diffattn\.attention", host)
 
 

@@ -15,7 +15,7 @@ SM_80, SM_90A = "cuda-sim:sm_80", "cuda-sim:sm_90a"
 def random_packed(rng, **fixed):
     sig = draw_signature(rng, mask=None, segments=None, kv_len=False, **fixed)
     sig["weight"] = sig["norm"] and "f32"
-    # Of more than 8 queries each, which the kernel of whole rows takes.
+    # Each has more than 8 queries, which the kernel of whole rows takes.
     return Packed(rng, sig, count=int(rng.integers(1, 4)), queries=int(rng.integers(9, 50)))
 
 
@@ -91,7 +91,7 @@ def test_tables_that_lie_on_the_device():
     expected = executable.call("paged", *paged)[0]
     run = executable.capture("paged", *paged)
     assert same(run()[0], expected)
-    # The same pages in another order.
+    # The pages are put into another order.
     k[...], v[...] = k[[1, 2, 0]].copy(), v[[1, 2, 0]].copy()
     table[...] = [[1, 2, -9], [0, -9, -9]]
     assert same(run()[0], expected)

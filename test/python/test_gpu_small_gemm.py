@@ -18,7 +18,7 @@ func.func @product(%x: tensor<{m}x{k}x{t}>, %w: tensor<{n}x{k}x{t}>, %c: tensor<
   return %r : tensor<{m}x{n}x{to}>
 }}
 """
-# Of K: a part of a warp's turn, one turn and what is left of another, warps that share a row, several turns of them.
+# Values of K: a part of a warp's turn, one turn and what is left of another, warps that share a row, several turns of them.
 CASES = [("?", 33, 20, "f32", "f32", True), ("?", 77, 1000, "bf16", "f32", True), ("?", "?", 2944, "f16", "f32", False),
          ("?", 8, 1024, "bf16", "bf16", False), ("3", 5, 9000, "f16", "f16", True), ("?", 5, 16392, "bf16", "f32", True),
          ("1", 70, 4096, "f32", "f32", False), ("?", 7, 8, "bf16", "f32", False)]
@@ -29,7 +29,7 @@ def compiled(m, n, k, t, to, accumulate):
 
 
 def library_products(call, *arrays):
-    """What a call returns, if anything, and how many products the library was asked for: by the device, and by its simulator."""
+    """A call's result, None if it has none, and the number of products that the library computed: by the device, and by its simulator."""
     runtime.reset_counters()
     results = call("product", *arrays)
     return results[0] if results else None, runtime.counters().gemm_calls

@@ -45,7 +45,7 @@ def test_each_thing_is_right(name):
         Call(np.random.default_rng(number), sig, batch=batch, queries=queries, keys=keys, room=8).check(target)
 
 
-#: What is of sums, by calls that ask for it.
+#: Sinks that add nothing to sums, by calls that ask for them.
 NO_SINKS = dict(sink=np.full(4, -np.inf, np.float32), sink2=np.full(2, -np.inf, np.float32))
 
 

@@ -73,7 +73,7 @@ def diffattn(request, folder):
 
 
 def hint(said):
-    """What is to be pasted."""
+    """The command in the message `said` that is to be pasted."""
     (found,) = re.findall(r"^diffattn: wrote .*?; .*?(?:with): (.*)$", said, re.M)
     return found
 
@@ -144,7 +144,7 @@ def test_examples_of_the_help(name, shell, tmp_path):
 
 
 def test_next_steps_of_the_demo(shell, tmp_path, build_dir):
-    """What scripts/demo.sh prints last, in a folder that looks like the source tree."""
+    """The commands that scripts/demo.sh prints last run, in a folder that looks like the source tree."""
     for entry in ROOT.iterdir():
         if entry.name not in (".git", "build"):
             (tmp_path / entry.name).symlink_to(entry)

@@ -1,4 +1,4 @@
-"""What is measured of a CPU: once, kept beside compiled code, and only for code that is native."""
+"""Measurements of a CPU: made once, kept beside compiled code, and only for code that is native."""
 import re
 import subprocess
 import sys
@@ -21,7 +21,7 @@ func.func @product(%x: memref<1x64xf32>, %w: memref<96x64xbf16>, %y: memref<1x96
   return
 }
 """
-#: The same in f32, which asks for what was measured or given on every instruction set.
+#: `MODULE` in f32, which needs what was measured or given on every instruction set.
 WIDE = MODULE.replace("bf16", "f32")
 SMALL = """
 func.func @double(%x: tensor<4xf32>) -> tensor<4xf32> {

@@ -1,4 +1,4 @@
-"""What comes from files, pipes and devices: limits, no waiting, and errors that say what to do next."""
+"""Input from files, pipes and devices: limits, no waiting, and errors that say what to do next."""
 import json
 import os
 import re
@@ -110,7 +110,7 @@ MARK = b"\xef\xbb\xbf"
 
 
 def texts_with_a_mark(folder, tmp_path):
-    """The same text with and without a mark, as a file of prompts and for `eval`."""
+    """One text without and with a mark, as a file of prompts and for `eval`."""
     for name, mark in (("plain", b""), ("marked", MARK)):
         (tmp_path / name).write_bytes(mark + b"In the beginning\r\nAnd the king said\r\n")
     return tmp_path / "plain", tmp_path / "marked"

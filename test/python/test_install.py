@@ -1,4 +1,4 @@
-"""What `cmake --install` gives works where it lies, also after it was moved, and without any variable of the environment."""
+"""Files of `cmake --install` work where they lie, also after they were moved, and without any variable of the environment."""
 import os
 import re
 import shutil
@@ -10,7 +10,7 @@ import pytest
 from elf import is_loaded, search_path
 from paths import LLVM, ROOT
 
-# What a build with sanitizers needs in every process.
+# Variables that a build with sanitizers needs in every process.
 SANITIZER = {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ}
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "OMP_WAIT_POLICY": "passive", **SANITIZER}
 ATTENTION = ROOT / "examples" / "pipelines" / "attention.mlir"
@@ -18,7 +18,7 @@ ANSWER = "5 arguments, argument 1 has rank 4\n[-1, 0.5], [5, 5]\nerror 2: 'atten
 
 
 def run(*command, code=0, cwd="/", **environment):
-    """What a command prints, which sees nothing of this tree but what it is given."""
+    """The output of a command, which sees nothing of this tree but what it is given."""
     done = subprocess.run([str(part) for part in command], cwd=cwd, env={**ENVIRONMENT, **environment}, capture_output=True,
                           text=True, timeout=300)
     assert done.returncode == code, done.stdout + done.stderr
@@ -122,7 +122,7 @@ def test_command_in_an_environment(prefix, tmp_path):
 
 
 def test_public_headers(prefix, tmp_path):
-    """What is installed needs no header that is not, and is nothing else than docs/install.md says."""
+    """Headers that are installed need no header that is not, and are those that docs/install.md names."""
     include = prefix / "include"
     headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
     folders = {header.rpartition("/")[0] for header in headers}

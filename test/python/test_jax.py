@@ -215,7 +215,7 @@ def files(tmp_path):
 
 
 def test_sets_of_sizes_that_are_kept(monkeypatch):
-    """Those that came last; that one is given up is said once."""
+    """The sets that came last are kept; a warning says once that one is given up."""
     from diffattn.jax import function
 
     made, make = [], function.import_with

@@ -125,7 +125,7 @@ def test_sinks(arrays):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What the calls of gradients were: the names of those that they computed, and whether there was x and a k2."""
+    """The calls of gradients: the names of those that they computed, and whether there was x and a k2."""
     seen, run = [], xla.attention_backward
 
     def record(d_out, *, gradients, x, k2, **given):
@@ -300,7 +300,7 @@ jax.block_until_ready(run(q))
 """
 
 
-#: The same of one whose call comes late. What is registered before the package runs after it.
+#: A process that ends before its call has come. A function that is registered before the package runs after it.
 _LATE = """
 import atexit, os, jax
 atexit.register(lambda: None if kept.is_ready() else os._exit(3))
@@ -321,7 +321,7 @@ def test_processes_end(code):
 
 
 def plain_attention(q1, k, q2, v, lam, weight):
-    """What the decoder's layer computes, in plain JAX."""
+    """The decoder's layer in plain JAX."""
     seen = jnp.tril(jnp.ones((q1.shape[2], k.shape[2]), bool))
     k, v = (jnp.repeat(one, q1.shape[1] // one.shape[1], 1) for one in (k, v))
     maps = [jax.nn.softmax(jnp.where(seen, jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5, -jnp.inf), -1) for q in (q1, q2)]
@@ -419,7 +419,7 @@ def test_gradients_are_not_compiled(arrays):
 
 
 def test_attributes_that_are_not_read():
-    """What XLA hands on is read or is an error of the call, not of the process."""
+    """An attribute that XLA hands on is read or is an error of the call, not of the process."""
     call = jax.ffi.ffi_call(op.FORWARD, jax.ShapeDtypeStruct((2,), np.float32))
     for attributes, message in (({"operands": "q1"}, "TypeError: .*k1"), ({"operands": "q1", "more": {"a": 1}}, "more: expected a word, a number"),
                                 ({}, "KeyError: 'operands'")):

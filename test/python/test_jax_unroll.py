@@ -44,7 +44,7 @@ def test_loops_over_two_maps(function):
 
 
 def test_loops_that_stay():
-    """Of more iterations, of none, of bounds or steps that are not constants, of a condition beside the counter; within one that is written out
+    """Loops stay that have more iterations or none, bounds or steps that are not constants, or a condition beside the counter; within one that is written out
     there may be others."""
     def loops(x, n):
         step = lambda i, y: y * 2 + i

@@ -15,7 +15,7 @@ from diffattn.models.mlir_text import Module
 TARGET = "cuda-sim:sm_80"
 FEW = 4  # rows of a product that is a kernel
 LAYERS = 3
-#: Of each weight: its rows, and how the files have it.
+#: Rows of each weight, and how the files have it.
 WEIGHTS = {"q": (64, {}), "k": (16, {"transpose": True}), "v": (32, {"row_blocks": [3, 0, 2, 1]})}
 
 
@@ -144,7 +144,7 @@ def test_one_layout_for_several_chips(files, tmp_path):
 
 
 def test_launches_of_a_language_model():
-    """Those that docs/gpu.md tells."""
+    """Numbers of launches agree with those of docs/gpu.md."""
     row = "| `examples/tiny-lm`, 4 layers | {} | {} | {} | {} |"
     lm = diffattn.load(ROOT / "examples" / "tiny-lm", target=TARGET)
     ids, lengths, counts = np.random.default_rng(1).integers(0, 60, (2, 8)), np.array([8, 5]), []

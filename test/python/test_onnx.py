@@ -204,7 +204,7 @@ def test_groups_whose_means_are_far_from_0(load):
 @pytest.mark.parametrize("op", ["Softplus", "Softsign"])
 @pytest.mark.parametrize("constant", [False, True])
 def test_softplus_and_softsign(load, op, constant):
-    """Of arguments and of a learned number, which is a constant of the graph."""
+    """The operand is an argument or a learned number, which is a constant of the graph."""
     values = np.array([-50, -1, 0, 2, 90], np.float32)
     nodes, weights = [node(op, ["w"], ["s"]), node("Mul", ["x", "s"], ["y"])], {"w": values} if constant else {}
     inputs = [("x", T.FLOAT, ["n", 5]), *([] if constant else [("w", T.FLOAT, [5])])]
@@ -220,7 +220,7 @@ def test_functions_of_the_model(load):
 
 
 def test_names_that_text_cannot_hold(load):
-    """Of weights that differ in what is written as something else."""
+    """Weights keep apart whose names differ only in characters that are written as others."""
     names = ['w\x1b[2J{}"\n', "w\x1b[2J{ }'\n", "w{}"]
     made = model([node("Sum", ["x", *names], ["y"])], [("x", T.FLOAT, [20])], [("y", T.FLOAT, [20])],
                  {name: np.full(20, 10.0 ** i, np.float32) for i, name in enumerate(names)})

@@ -17,7 +17,7 @@ TYPES = [(np.float32, 2e-5)] * 3 + [(np.float16, 1e-2), (ml_dtypes.bfloat16, 8e-
 
 
 def attention_model(given, sizes, opset, results=("y",), **options):
-    """Of one node; `sizes` are those of inputs that are not as `given` has them."""
+    """A model of one Attention node; `sizes` are those of inputs that are not as `given` has them."""
     names = [name if name in given else "" for name in NAMES]
     while not names[-1]:
         names.pop()

@@ -54,7 +54,7 @@ def test_scales(load, kind, constant):
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_products(load, kind):
-    """Of matrices and of batches, with a zero point and a scale of each column."""
+    """Products of matrices and of batches, with a zero point and a scale of each column."""
     a, b, wide = whole(kind, 2, 3, 5), whole("int8", 5, 4, seed=1), whole("int8", 2, 5, 4, seed=2)
     constants = {"as": scales(), "az": whole(kind), "bs": scales(4), "bz": whole("int8", 4), "ys": np.float32(900), "yz": whole(kind)}
     constants = {name: np.asarray(one) for name, one in constants.items()}
@@ -71,7 +71,7 @@ def test_products(load, kind):
 
 
 def test_convolutions_of_integers(load):
-    """What lies in pads is the zero point."""
+    """Padding holds the zero point."""
     x, w, constants = whole("uint8", 1, 2, 5, 5), whole("int8", 4, 2, 3, 3, seed=1), {"xz": np.asarray(whole("uint8")), "z": np.asarray(whole("int8", seed=3))}
     made = model([node("ConvInteger", ["x", "w", "xz", "z"], ["y"], pads=[1, 0, 1, 0], strides=[2, 1])], [("x", T.UINT8, ["n", 2, 5, 5])], [("y", T.INT32, [None] * 4)], {**constants, "w": w})
     wide = np.pad(x.astype(np.int64) - int(constants["xz"]), [(0, 0), (0, 0), (1, 1), (0, 0)])

@@ -1,4 +1,4 @@
-"""What diffattn.onnx.load and its functions refuse, each by one error of the package."""
+"""Refusals of diffattn.onnx.load and of its functions, each by one error of the package."""
 import sys
 
 import numpy as np
@@ -170,7 +170,7 @@ def test_options(load):
 
 
 def test_a_crash_of_torch_mlir(load):
-    """Of this op, at the time of writing, its passes make an access to no memory; another process ends by that."""
+    """This op, at the time of writing, makes torch-mlir's passes read outside of memory; another process ends by that."""
     with pytest.raises(errors.CompileError, match="model.onnx: expected a model that torch-mlir lowers, but got: 'its program crashed'"):
         load(model([node("Unique", ["x"], ["y"])], [("x", T.INT64, [5])], [("y", T.INT64, ["n"])]))
 

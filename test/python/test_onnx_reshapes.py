@@ -96,7 +96,7 @@ def is_right(load, made, *shapes):
 
 
 def test_windows(load):
-    """Of 7 rows: their number is that of the rows divided by 7, and what -1 leaves."""
+    """Windows have 7 rows: their number is that of the rows divided by 7, and what -1 leaves."""
     nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "one"], ["h"]), node("Div", ["h", "seven"], ["n"]),
              node("Concat", ["zero", "n", "seven", "five"], ["apart"], axis=0), node("Reshape", ["x", "apart"], ["w"]), node("Neg", ["w"], ["v"]),
              node("Reshape", ["v", "windows"], ["u"]), node("Relu", ["u"], ["r"]), node("Reshape", ["r", "s"], ["y"])]
@@ -107,7 +107,7 @@ def test_windows(load):
 
 @pytest.mark.parametrize("asked", [[0, -1, 3], [-1, 2, 3], [-1, 5], [0, -1, 3, 1]])
 def test_what_is_left_is_a_quotient(load, asked):
-    """Of symbols, of which a number of any value may stand for the size that is left."""
+    """Sizes are symbols, where any number may stand for the size that is left."""
     inputs = [(name, T.FLOAT, [symbol]) for name, symbol in zip("def", "uvw")]
     nodes = [node("Reshape", ["x", "asked"], ["r"]), node("Neg", ["r"], ["n"]), node("Shape", ["x"], ["s"]), node("Reshape", ["n", "s"], ["z"]),
              *[node("ReduceSum", [name], [f"{name}s"], keepdims=0) for name in "def"], node("Sum", ["z", "ds", "es", "fs"], ["y"])]

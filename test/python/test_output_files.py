@@ -1,4 +1,4 @@
-"""What tools write: whole files or none, through links, into pipes and devices, and an error where there is no room."""
+"""Files written by the tools: whole ones or none, through links, into pipes and devices, and an error where there is no room."""
 import os
 import resource
 import shutil

@@ -23,7 +23,7 @@ def tiny(loaded):
 
 
 def prefill_launches(model, prompt):
-    """What `generate` asks of the device for a prompt and its first token, and that token."""
+    """The first token that `generate` gives after a prompt, and the number of launches for both."""
     before = model.executable.traffic().launches
     (token,) = model.generate(prompt, 1)
     return token, model.executable.traffic().launches - before

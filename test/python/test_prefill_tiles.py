@@ -59,7 +59,7 @@ def test_exponentials_and_weights_are_rounded_and_nothing_else(queries, keys, d,
     wide = [array[0, 0].astype(np.float64) for array in arrays]
     error = lambda want: np.sqrt(np.mean((got - want) ** 2))
     exact = error(expected(*wide, 0.6, scale, round_to=lambda x: x))
-    # What is left are numbers near the middle of two others, which errors of the polynomial round to the other side.
+    # The error that remains comes from numbers near the middle of two others, which errors of the polynomial round to the other side.
     assert error(expected(*wide, 0.6, scale)) < 0.4 * exact
     truncated = lambda x: (np.asarray(x, np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
     assert error(expected(*wide, 0.6, scale, round_to=truncated)) > exact

@@ -14,7 +14,7 @@ import diffattn
 
 TINY = ROOT / "examples" / "tiny-lm"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-#: What a repository may have beside a checkpoint: code, pickles, other folders.
+#: Files that a repository may have beside a checkpoint: code, pickles, other folders.
 OTHERS = {"modeling.py": b"raise SystemExit", "pytorch_model.bin": b"\x80", "original/model.safetensors": b"x", "README.md": b"a model", ".gitattributes": b""}
 
 

@@ -10,7 +10,7 @@ from kernel_library import runnable_isas
 from diffattn import runtime
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-#: Of an integer, of how many that share a scale, and of a row.
+#: Bits of an integer, number of integers that share a scale, and length of a row.
 SHAPES = [(8, 8, 24), (8, 16, 48), (8, 32, 96), (8, 128, 256), (8, 272, 544), (4, 8, 24), (4, 16, 80), (4, 32, 32), (4, 128, 384),
           (4, 544, 544)]
 COLUMNS = 37

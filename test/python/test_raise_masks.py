@@ -178,7 +178,7 @@ def narrow_cases():
 
     floor, ceil = d // 3, -(-d // 3)
     cases = {
-        # What wraps around in 8 bits.
+        # Sums and products that wrap around in 8 bits.
         "add_wraps": op8(constant(120) + "%x = arith.addi %i8, %c : i8", i8 + np.int8(120), 0),
         "sub_wraps": op8(constant(-125) + "%x = arith.subi %i8, %c : i8", i8 - np.int8(-125), 0, "sgt"),
         "mul_wraps": op8(constant(20) + "%x = arith.muli %i8, %c : i8", i8 * np.int8(20), 50),

@@ -16,7 +16,7 @@ import fuzzing  # noqa: E402
 
 #: Graphs in the quick suite.
 CASES = 3000
-#: What once failed: the graph is compared for ever.
+#: Seeds of graphs that once failed, compared in every run.
 KEPT = [313060, 316000, 344162, 347920, 360221, 366654, 368600, 565837, 579113, 585137, 701207, 701459, 702064, 702290, 702662, 702702, 733635, 734692]
 #: Graphs in one test, so that workers share them.
 SHARE = 750

@@ -28,7 +28,7 @@ def test_rows_do_not_depend_on_what_follows(sight, target, dtype, width):
         np.testing.assert_array_equal(part[:, :, :rows], whole[:, :, :rows], err_msg=f"{length} tokens")
 
 
-#: What multiplies values in pairs of keys.
+#: Targets that multiply values in pairs of keys.
 PAIRED = [f"cpu:{isa}" for isa in ("avx512bf16", "amx", "amx-emulated") if isa in runnable_isas()]
 
 

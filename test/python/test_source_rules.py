@@ -52,7 +52,7 @@ def test_cpp_is_formatted(root):
 
 
 def unread_lists(root, names):
-    """Those of the files CMakeLists.txt that no list above them adds."""
+    """The files CMakeLists.txt that no list above them adds."""
     def adds(folder):
         parents = [(root / above / "CMakeLists.txt", folder.relative_to(above)) for above in folder.parents if (root / above / "CMakeLists.txt").exists()]
         return any(re.search(rf"\b{part}\b", path.read_text()) for path, part in parents)
@@ -87,7 +87,7 @@ BANNER = re.compile(r"(//|/\*)===- \S+ - \S.* -*(-\*- (C|C\+\+|tablegen) -\*)?-=
 
 
 def test_banners_are_one_line(root):
-    """Of at most 80 columns: clang-format breaks a longer one into two, with what it likes in the second."""
+    """Banners have at most 80 columns: clang-format breaks a longer one into two, with what it likes in the second."""
     first = {name: (root / name).read_text().partition("\n")[0] for name in tracked(root, "*.cpp", "*.h", "*.td") if not name.startswith("cmake/")}
     assert len(first) > 500
     broken = {name: line for name, line in first.items() if len(line) > 80 or not BANNER.fullmatch(line)}
@@ -160,7 +160,7 @@ def test_libraries_read_no_environment_and_own_no_options(root):
     assert not hits
 
 
-#: What reads an object of CPython as memory: its layout is CPython's own, and another one in each build of it.
+#: Reads of an object of CPython as memory: its layout is CPython's own, and another one in each build of it.
 LAYOUT = re.compile(r"(from_address|string_at|cast|memmove)\(\s*id\(|\bid\([^()]*\)\s*[+-]|[+-]\s*id\(|__(basic|item|dictoff|weakrefoff)(size|set)__|\bPyObject_HEAD\b"
                     r"|\bPyGetSet|\bob_(type|refcnt|item)\b")
 

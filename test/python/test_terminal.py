@@ -115,7 +115,7 @@ func.func @"f\\1B[2J\\0A"(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 
 def test_warnings_and_remarks(build_dir, tmp_path):
-    """What the compiler says of a function's name, and the cache of a file's."""
+    """The compiler's warning with a function's name, and the cache's with a file's."""
     folder = tmp_path / "cache\x1b[31m"
     source = tmp_path / "a\x1b[31mb.mlir"
     source.write_text("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }")

@@ -23,7 +23,7 @@ def close(got, want, rtol=1e-5, atol=1e-5, of=""):
         torch.testing.assert_close(one.resolve_conj().resolve_neg(), other.resolve_conj().resolve_neg(), rtol=rtol, atol=atol, equal_nan=True, msg=lambda said: f"{of}: {said}")
 
 
-#: Of complex z and w [3, 4] and of x [3, 4], which is real.
+#: Functions of complex z and w [3, 4] and of real x [3, 4].
 OPS = {
     "product": lambda z, w, x: z * w, "x z": lambda z, w, x: x * z, "z x": lambda z, w, x: z.mul(x), "conjugates": lambda z, w, x: (z.conj() * w, z.conj().imag, z.conj().conj() * 1, z.conj() * x, z.conj_physical()),
     "numbers": lambda z, w, x: (z * 2, z * 1j, x * 1j, z * (2 - 1j), 1j * x), "real": lambda z, w, x: (z.real, z.imag, torch.real(x)),
@@ -58,7 +58,7 @@ def test_sizes_that_are_symbols():
 
 
 def test_a_real_factor_scales_both_parts():
-    """Of an infinite one too, where PyTorch's own kernel gives NaN; an imaginary one is complex."""
+    """An infinite factor too, where PyTorch's own kernel gives NaN; an imaginary one is complex."""
     z = torch.tensor([complex(math.inf, 1), 1 + 2j])
     got = diffattn.compile(Each({"x": lambda x, z: x * z, "j": lambda x, z: z * 1j}), (torch.ones(2), z))(torch.tensor([2.0, 2]), z)
     assert got["x"].tolist() == [complex(math.inf, 2), 2 + 4j]

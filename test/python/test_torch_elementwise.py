@@ -104,7 +104,7 @@ def test_truth_values_beside_numbers():
 
 
 def test_numbers_alone():
-    """What PyTorch computes of numbers, which torch-mlir's own folding takes for unsigned, or compares the wrong way."""
+    """Results agree with PyTorch's for numbers alone, which torch-mlir's own folding takes for unsigned, or compares the wrong way."""
     numbers = (300, -1, 0.5)
     check({f"{op}, {kind}": lambda x, op=op, make=make: [getattr(torch, op)(make(a), b) for a, b in itertools.product(numbers, numbers)] for op in ("lt", "add", "remainder")
            for kind, make in {"none": lambda n: torch.full((), n, dtype=torch.float32), "one": lambda n: torch.full((2,), n, dtype=torch.float32), "integer": lambda n: torch.tensor(int(n)), "view": lambda n: torch.full((2, 1), n, dtype=torch.float32).mT[0]}.items()}, torch.ones(1))
@@ -124,7 +124,7 @@ def test_rows_of_bytes_have_no_sign():
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
 def test_numbers_beyond_an_integer_type_wrap_around(dtype):
-    """What stands beside integers is of their type, also a tensor of one number that has more bits; int32 is compared with these in PyTorch."""
+    """A number beside integers is of their type, also a tensor of one number that has more bits; int32 is compared with these in PyTorch."""
     limits = torch.iinfo(dtype)
     x, numbers = torch.tensor([1, 5, limits.max, limits.min + 1, 100], dtype=dtype), [-1, -limits.max - 7, limits.max + 40, 2**40 + 7]
     compared = ("lt", "ge", "eq") if dtype == torch.uint8 else ()

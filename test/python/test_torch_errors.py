@@ -1,4 +1,4 @@
-"""What diffattn.compile refuses, each by one error of the package; and what is read of texts of torch-mlir."""
+"""Refusals of diffattn.compile, each by one error of the package; and what is read of texts of torch-mlir."""
 import copy
 import pickle
 import subprocess

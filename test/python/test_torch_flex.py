@@ -45,7 +45,7 @@ def by_distance(score, batch, head, query, key):
 
 
 class Maps(nn.Module):
-    """Of `count` pairs of queries and keys: the attention, or the difference of two."""
+    """The attention of one pair of queries and keys (`count` 1), or the difference of two (`count` 2)."""
 
     def __init__(self, count, score=None, mask=None, **options):
         super().__init__()
@@ -74,7 +74,7 @@ class Each(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, q, k, v):
-        """Of other queries each: what shares its scores with another is not fused."""
+        """The parts' results, each for other queries: parts that share their scores are not fused."""
         return [part(q + number, k, v) for number, part in enumerate(self.parts)]
 
 
@@ -103,7 +103,7 @@ def test_shared_keys_and_sums():
 
 
 class Given(nn.Module):
-    """What the functions read is an argument, a parameter and a number of the module; the mask is made when it is called."""
+    """Functions that read an argument, a parameter and a number of the module; the mask is made when it is called."""
 
     def __init__(self):
         super().__init__()

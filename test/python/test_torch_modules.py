@@ -185,7 +185,7 @@ def test_a_weight_changes():
 
 
 def test_ops_of_masks_and_caches():
-    """What torch-mlir lowers to ops that MLIR 22 does not parse."""
+    """Ops that torch-mlir lowers to ops that MLIR 22 does not parse."""
     x, index = torch.randn(2, 5, 3), torch.tensor([3, 0])
     part = torch.randn(2, 2, 3)
     places = torch.tensor([[1, 4, 0], [2, 2, 2]])

@@ -74,7 +74,7 @@ def test_compile_keeps_one_graph(backend):
         for sizes in (dict(batch=3), dict(batch=5, queries=6, keys=9), dict(batch=6, queries=9, keys=12)):
             tensors = operands(**sizes)
             torch.testing.assert_close(compiled(*tensors), Module()(*tensors))
-    # What the op refuses, compiled code refuses too.
+    # Compiled code refuses what the op refuses.
     with pytest.raises(InputError, match=r"v: expected shape \[B, Hv, Tk, dv\]"):
         compiled(*operands()[:4], draw(2, 2, 8, 32), operands()[5])
 

@@ -31,7 +31,7 @@ def test_margins_below_zero():
 
 
 def test_places_in_memory():
-    """Of what lies in another order than that of its axes, as Longformer reads its windows."""
+    """Tensors that lie in another order than that of their axes, as Longformer reads its windows."""
     check({"windows": lambda x: (x.mT * 2).as_strided((3, 2), (2, 5), 1).contiguous(), "rows": lambda x: (x * 2).as_strided((2, 2), (3, 1)).contiguous()}, X)
 
 
@@ -71,7 +71,7 @@ def test_any_number_of_elements_that_add_up():
 
 
 def test_a_mask_as_an_index():
-    """Of which torch-mlir does not come back."""
+    """Masks as indices are refused: torch-mlir does not come back from them."""
     with pytest.raises(errors.CompileError, match=r"\.py:\d+: expected results whose sizes follow from those of the inputs, but got a mask as an index, .*torch.where\(mask, x, 0\)"):
         diffattn.compile(Each({"mask": lambda x: x[x > 0]}), (X,), whole=True)
     check({"one of seven": lambda x: F.one_hot(x.abs().long(), 7)}, X)  # whose size follows from the number

@@ -119,7 +119,7 @@ def test_arithmetic(function):
     lambda t, s: 9 + int((t - s) / 3), lambda t, s: math.ceil(t / s), lambda t, s: int(t ** 0.5), lambda t, s: int(t * 0.1) + s,
     lambda t, s: round(s / 4) + 1, lambda t, s: t & 3, lambda t, s: int(math.log2(t * s))])
 def test_functions_of_sizes(function):
-    """What Python's functions make of sizes, as numbers and as sizes of results; Dynamo keeps them in its graph. They stay in Python."""
+    """Results of Python's functions of sizes, as numbers and as sizes of results; Dynamo keeps them in its graph. They stay in Python."""
     torch._dynamo.reset()
     program = lambda x, y: (x * function(x.shape[0], y.shape[0]), x.new_ones(function(x.shape[0], y.shape[0])))  # noqa: E731
     compiled = torch.compile(program, backend="diffattn", dynamic=True, fullgraph=True, options={"whole": True})
@@ -222,7 +222,7 @@ def test_limits_of_sizes():
 
 
 def test_equal_sizes_are_stated():
-    """What PyTorch has one symbol for is one size in the module too, for raising and for those that run it without PyTorch."""
+    """Sizes that are one symbol in PyTorch are one size in the module too, for raising and for those that run it without PyTorch."""
     compiled = compiled_for_any(lambda x, y: (x + 1, x @ y), (3, 4), (4, 3))
     assert "diffattn.size" not in compiled.mlir
     compiled = compiled_for_any(lambda x, y: (x * 2, x + y), (3, 4), (3, 4))

@@ -369,7 +369,7 @@ def test_bias_says_that_no_kernel_computes_its_gradient(monkeypatch):
 
 
 def test_numbers_and_arrays_beside_tensors():
-    """What is no tensor is read as it was when the result was computed."""
+    """Values that are no tensors are read as they were when the result was computed."""
     given = dict(zip(NAMES, (t.requires_grad_() for t in operands())))
     length = np.array([3, 7])
     given.update(lam=0.3, kv_len=length, q_offset=1, is_causal=True, attn_mask=(draw(2, 1, 5, 7) > -1).numpy())
@@ -486,7 +486,7 @@ def transformed(transform):
     return run
 
 
-#: What PyTorch's other ways to differentiate say.
+#: Errors of PyTorch's other ways to differentiate.
 OTHERS = {
     "double": (double, "^torch.ops.diffattn.attention: expected one derivative, because gradients of its gradients are not computed"),
     "dual": (dual, r"^q1: expected a tensor without tangent, because torch.ops.diffattn.attention has no forward-mode derivative \(jvp\)"),

@@ -42,7 +42,7 @@ CACHES = {
 
 
 def same(got, want, cache, kept):
-    """The same elements of the same memory."""
+    """Asserts that results have equal elements, and share memory with the same arguments."""
     for one, other in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,)):
         assert torch.equal(one, other)
         if other.untyped_storage().data_ptr() == kept.untyped_storage().data_ptr():

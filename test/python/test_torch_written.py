@@ -176,7 +176,7 @@ class WithWeight(torch.nn.Module):
 
 
 def test_a_weight_as_the_cache():
-    """What is read of the weight is read before it is changed."""
+    """Reads of the weight come before its change."""
     module = WithWeight().eval()
     rows, places = torch.full((1, 4), 3.0), torch.tensor([2])
     compiled = diffattn.compile(module, (torch.zeros(4, 4), rows, places))
@@ -216,7 +216,7 @@ def test_a_buffer_that_another_graph_has_packed():
 
 
 class Kept(torch.nn.Module):
-    """What the cache was goes to another argument; so does what a tensor was that is computed anew."""
+    """Old values are written to other arguments: those of the cache, and those of a tensor that is computed anew."""
 
     def forward(self, cache, rows, places, total, before, last):
         before.copy_(cache)

@@ -45,7 +45,7 @@ def test_wrong_gradients_are_not_timed(bench, options, kind, monkeypatch):
     trainings = {name: bench.KINDS[kind](args, 32, 1, name) for name in bench.CONTESTANTS}
     bench.check(args, trainings, 32)
     loss = trainings["diffattn"].loss
-    # Of the same value, with gradients that are too large.
+    # The value is right, and the gradients are too large.
     monkeypatch.setattr(trainings["diffattn"], "loss", lambda length: 1.01 * loss(length) - 0.01 * loss(length).detach())
     with pytest.raises(SystemExit, match="and its gradients, but got the loss .* and an error of 0.01 in the gradients"):
         bench.check(args, trainings, 32)

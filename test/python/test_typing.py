@@ -1,4 +1,4 @@
-"""What type checkers, completion and older Pythons see of the package."""
+"""Type checkers, completion and older Pythons with the package."""
 import pathlib
 import re
 import subprocess

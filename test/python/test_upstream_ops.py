@@ -222,7 +222,7 @@ def test_op(name):
 @pytest.mark.parametrize("op, reduce", [("maxnumf", np.fmax.reduce), ("minnumf", np.fmin.reduce), ("maximumf", np.maximum.reduce),
                                         ("minimumf", np.minimum.reduce)])
 def test_reductions_to_an_extreme(op, reduce, target):
-    """Of every small number of elements, some of them NaN or infinite, from NaN and from a number."""
+    """Rows of every small number of elements, some of them NaN or infinite, reduced from NaN and from a number."""
     for start in ("0x7FC00000", "0x00000000"):
         for length in (1, 4, 5, 6, 7, 9) if target.startswith("cuda") else (1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33, 70):
             text = f"""func.func @f(%x: tensor<9x{length}xf32>) -> tensor<9xf32> {{
@@ -310,7 +310,7 @@ def test_softmax_of_buffers(dtype, along):
 
 
 def test_clones_of_strided_buffers():
-    """What upstream's deallocation of buffers makes."""
+    """Clones as upstream's deallocation of buffers makes them."""
     code = Executable("""func.func @f(%x: memref<?x4xf32, strided<[?, ?], offset: ?>>) -> memref<?x4xf32> {
   %c = bufferization.clone %x : memref<?x4xf32, strided<[?, ?], offset: ?>> to memref<?x4xf32>
   return %c : memref<?x4xf32>

@@ -1,4 +1,4 @@
-"""What of the plugin for vLLM needs no vLLM: the order of heads, and that registering never raises. test/vllm has the rest."""
+"""Parts of the plugin for vLLM that need no vLLM: the order of heads, and that registering never raises. test/vllm has the rest."""
 import logging
 import subprocess
 import sys

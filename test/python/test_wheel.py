@@ -59,7 +59,7 @@ def test_programs_without_a_library(command, diffattn, build_dir, tmp_path):
 def test_a_wrong_build_folder(diffattn, tmp_path):
     done = diffattn("generate", TINY, "--prompt", "x", DIFFATTN_BUILD_DIR=str(tmp_path))
     assert done.returncode == 10 and "DIFFATTN_BUILD_DIR: expected a folder with lib/" in done.stderr
-    # What needs no library is done all the same.
+    # A command that needs no library works all the same.
     done = diffattn("build", TINY, "-o", str(tmp_path / "tiny.mlir"), DIFFATTN_BUILD_DIR=str(tmp_path))
     assert done.returncode == 0 and "run it with: diffattn-run " in done.stderr
 

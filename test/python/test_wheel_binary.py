@@ -17,7 +17,7 @@ TINY = "examples/tiny-lm"
 OURS = {"libDiffAttnC.so", "libDiffAttnRuntime.so", "libDiffAttnOneDnn.so", "libDiffAttnBundle.so"}
 OTHERS = {"libdnnl.so.2", "libgomp.so.1", "libOpenCL.so.1"}
 PROGRAMS = {"diffattn-run", "diffattn-opt", "diffattn-ld"}
-#: What every system has that the tag names. libstdc++ is oneDNN's: ours is within our libraries.
+#: Libraries of every system that the tag names. libstdc++ is oneDNN's: ours is within our libraries.
 LIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libgcc_s.so.1"}
 
 
@@ -134,7 +134,7 @@ def test_libraries_find_one_another_where_they_lie(package):
 
 
 def test_no_library_from_outside(run, installed):
-    """What a process maps that has compiled and run something, on top of what Python and the dependencies had mapped."""
+    """A process that has compiled and run something maps no library beyond Python's, the dependencies' and ours."""
     code = """
 import numpy as np, ml_dtypes, diffattn.model, tokenizers
 def libraries():

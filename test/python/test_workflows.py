@@ -12,7 +12,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
 def commands(workflow):
-    """What the steps of a workflow run, with the matrix's values in the place of their names."""
+    """The commands that the steps of a workflow run, with the matrix's values in the place of their names."""
     for job in workflow["jobs"].values():
         rows = job.get("strategy", {}).get("matrix", {}).get("include", [{}])
         for step in (step for step in job["steps"] if "run" in step):
@@ -21,7 +21,7 @@ def commands(workflow):
 
 
 def find_fault(command):
-    """What is wrong with a line of a workflow, or None: it is one script of the tree, by options that its --help names."""
+    """The fault of a line of a workflow, or None if it is one script of the tree, with options that its --help names."""
     name, *options = command.split()
     script = ROOT / name
     if not re.fullmatch(r"(scripts/[\w.-]+|\.ci/run)", name) or not script.is_file():

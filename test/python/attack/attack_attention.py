@@ -14,7 +14,7 @@ SCALES = [0.17, 0.17, 1.0, -0.3, 0.0, 1e-38, 1e-45, 1e4, 1e30, 2.4e38, -2.6e38, 
 SOFTCAPS = [None, None, None, 2.0, 30.0, 1e-45, 1e-40, 1e-37, 1e20, 3.4e38]
 EPS = [1e-5, 1e-5, 0.0, 1e-45, 1e-30, 1e30]
 FACTORS = [1.0, 0.8, 0.0, -1.0, 1e-40, 1e30]
-#: What is never right, one at a time: option and value.
+#: Options with values that are never right, one at a time.
 WRONG = [("window", (1.7, 2)), ("window", (0, float("nan"))), ("window", (-2, 0)), ("window", 3), ("window", (1, 2, 3)), ("window", (2**63, 0)),
          ("softcap", 0.0), ("softcap", -1.0), ("softcap", float("nan")), ("softcap", float("inf")), ("scale", float("nan")),
          ("scale", float("inf")), ("scale", 1e39), ("norm_eps", -1.0), ("norm_eps", float("nan")), ("out_scale", float("inf")),

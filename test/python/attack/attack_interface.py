@@ -127,7 +127,7 @@ def _shares(rng, tally):
     a0, b0 = a.copy(), b.copy()
     overlap = bool(np.shares_memory(a, b))
     between = bool(np.may_share_memory(a, b))
-    # What is updated in place must be dense, and so must a memref without a layout.
+    # An array that is updated in place must be dense, and so must a memref without a layout.
     dense = a.strides == b.strides == (4,)
     must = "take" if entry == "read" or not between and dense else None
 

@@ -307,7 +307,7 @@ def run(seed: int) -> Tally:
     for _ in range(pick([1, 2, 3, 5])):
         program.draw()
     keep = [made for made in program.made if pick([0, 1])] or program.made[-1:]
-    # What is updated in place is the caller's memory itself.
+    # A tensor that is updated in place is the caller's memory itself.
     writable = " {bufferization.writable = true}" if pick([0, 1]) else ""
     types = ", ".join(t for _, t in keep)
     module = (f"func.func @f(%t0: tensor<?xf32>{writable}, %t1: tensor<?xf32>, %ids: tensor<?xi64>, %x: f32, %i0: index, %i1: index, %i2: index) -> ({types}) {{\n"
@@ -351,7 +351,7 @@ def run(seed: int) -> Tally:
 
 
 def _evaluate(program, e, kept):
-    """What the call must do, and the values if it must be taken."""
+    """The required outcome of the call, and the values if it must be taken."""
     e, must, everything, unclear = dict(e), "take", True, set()
     with np.errstate(all="ignore"):
         for name, step in program.steps:

@@ -1,4 +1,4 @@
-"""What an attacked call may do: give the right result, or refuse with an error of ours. All else is a fault."""
+"""Judge of attacked calls: each must give the right result, or refuse with an error of ours. All else is a fault."""
 import collections
 import math
 
@@ -98,7 +98,7 @@ def attention_error(got, operands, visible, *, scale, softcap=None, bias=None, n
     empty = ~(bias if bias.dtype == np.bool_ else ~np.isneginf(bias)).any(-1)
     empty = np.repeat(empty, q1.shape[1] // q2.shape[1] if empty.shape[1] > 1 else q1.shape[1], axis=1)
     assert (result[empty] == 0).all(), f"a row without keys is not 0 but {result[empty].ravel()[:4]}"
-    # What a factor behind the norm makes of a number that f32 does not hold.
+    # Error of a number too small for f32, times the factors behind the norm.
     lost = 2.0**-125 * abs(options.get("out_scale", 1.0)) * np.abs(1.0 if options.get("norm_weight") is None else options["norm_weight"].astype(float))
     with np.errstate(all="ignore"):
         wrong = judged & ~(np.abs(result - expected) <= relative * (size + np.abs(expected)) + 2.0**-125 * (0.0 if gate is None else ungated)

@@ -14,7 +14,7 @@ class Case:
     seed: int
     text: str
     inputs: list
-    #: What makes it a step away from differential attention, by construction or by chance.
+    #: Changes, by construction or by chance, that make it no differential attention.
     changes: list
     half: bool
 

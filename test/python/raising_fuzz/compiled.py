@@ -28,7 +28,7 @@ def read(prefix, name, number, result):
 
 
 def check(one, prefix):
-    """What is wrong; empty if nothing is."""
+    """The first fault of compiled code; empty if there is none."""
     try:
         got = Executable(one.text, cache=False).call("main", *arguments(one, prefix))
     except DiffAttnError as error:

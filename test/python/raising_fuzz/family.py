@@ -282,7 +282,7 @@ class Family:
         return self
 
     def masking(self):
-        """What both maps do to their scores, and the guard of their softmax."""
+        """The masks and biases of both maps' scores, and the guard of their softmax."""
         rng = self.rng
         self.finite_fill = False
         seen, fill, added = None, None, None

@@ -13,7 +13,7 @@ CASTS = (("extsi", "extui"), ("sitofp", "uitofp"), ("index_cast", "index_castui"
 class Mutation:
     def __init__(self, graph, rng):
         self.graph, self.rng = graph, rng
-        # What no op has written has no value: nothing else may read it.
+        # Results of tensor.empty, and of ops that write to them, have no value before: nothing else may read it.
         self.unwritten = {node.result for node in graph.nodes if isinstance(node, Node) and self.kind(node).startswith("tensor.empty")}
         for node in graph.nodes:
             if isinstance(node, Generic) and "reduction" not in node.iterators:
