@@ -1,4 +1,4 @@
-# What `cmake --install` puts in place. Without --component that is all of it:
+# Components of `cmake --install`. Without --component all are installed:
 #   tools        the tools and the plugin
 #   loader       what a machine needs that only runs bundles: library, headers, Python package, CMake package and pkg-config file
 #   development  on top of the loader, the compiler's libraries, headers, CMake package and pkg-config file

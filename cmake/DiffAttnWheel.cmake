@@ -80,7 +80,7 @@ foreach(program opt run ld)
   diffattn_wheel_target(diffattn-${program}-wheel diffattn-${program} bin "$ORIGIN/../lib")
 endforeach()
 
-# What ours need beside the C library, by the names that they ask for.
+# Libraries that ours need beside the C library, by the names that they ask for.
 foreach(library ${DIFFATTN_DNNL} ${DIFFATTN_GOMP} ${DIFFATTN_OPENCL})
   execute_process(COMMAND ${CMAKE_READELF} -d ${library} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCH "\\(SONAME\\)[^\n]*\\[([^]]+)\\]" soname "${dynamic}")

@@ -46,7 +46,7 @@ done
 say "packing the wheel"
 mkdir -p "$build/wheel/dist" "$output"
 rm -f "$build"/wheel/dist/*.whl
-# The same sources give the same file.
+# Equal sources give an equal file.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-315532800}
 pip_run wheel --no-deps --no-build-isolation -w "$build/wheel/dist" "$package" || die "pip could not build the wheel"
 wheel=$(cd "$build/wheel/dist" && echo *.whl)

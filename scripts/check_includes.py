@@ -18,7 +18,7 @@ MODEL = ["Model", *(f"Model/{name}" for name in ("Schedule", "Math", "Tensors", 
 COMPILER = [*CORE, *MODEL]
 RUNTIME = ["Runtime/ABI", "Runtime/Support", "Runtime/Kernels", "Runtime/Device", "Runtime/Program", "Runtime/Bundle"]
 BOTH = ["Compiler", "CAPI", "Plugin"]
-#: What is in neither order.
+#: Layers in neither order.
 USES = {"Testing/Reference": [], "Testing/Interpreter": ["IR", "Testing/Reference"],
         "Testing/Simulator": ["Target", "Runtime/ABI", "Runtime/Device"]}
 LAYERS = [*COMPILER, *RUNTIME, *USES, *BOTH]

@@ -16,7 +16,7 @@ SUBJECT = re.compile(r"\[[A-Za-z0-9][A-Za-z0-9_.+/, -]*\] [A-Z]\S*.*[^.\s]")
 
 
 def find_fault(subject):
-    """What is expected of the subject, or None."""
+    """The expectation that the subject does not meet, or None."""
     if not SUBJECT.fullmatch(subject):
         return "expected '[area] Verb …' without a full stop"
     if len(subject) > LIMIT:

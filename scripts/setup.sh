@@ -60,13 +60,13 @@ setup_packages() {
   need_packages "${list[@]}" "$@"
 }
 
-# What the tests need beside that: GoogleTest, a second way to link programs, what reads them, and the compiler that
+# Packages for the tests beside these: GoogleTest, a second way to link programs, what reads them, and the compiler that
 # torch.compile calls.
 setup_test_packages() {
   setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev pkg-config:pkg-config readelf:binutils g++:g++ "$@"
 }
 
-# What a wheel is linked with beside that, and what edits the libraries in it.
+# Packages for a wheel beside these: the linker that is built into it, and what edits its libraries.
 setup_wheel_packages() {
   [ -z "${MLIR_DIR:-}" ] || die "expected no MLIR_DIR for a wheel, which is made of Debian's MLIR, but got $MLIR_DIR"
   setup_packages /usr/lib/llvm-22/lib/liblldELF.a:liblld-22-dev /usr/include/zlib.h:zlib1g-dev /usr/include/zstd.h:libzstd-dev \
@@ -130,7 +130,7 @@ version() {
   sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/python/diffattn/_version.py"
 }
 
-# What the package depends on, as wheels, so that a fresh environment needs no network.
+# Wheels of the package's dependencies, so that a fresh environment needs no network.
 setup_wheelhouse() {
   local stamp=$venv/wheelhouse/requirements.txt
   cmp -s "$root/python/requirements.txt" "$stamp" && return 0

@@ -65,7 +65,7 @@ class Model:
 
 @dataclass
 class Row:
-    """What became of a model: "ok", "wrong" or "error", with what is to be said of it."""
+    """Result of a model: "ok", "wrong" or "error", with the reason."""
 
     name: str
     kind: str
