@@ -1,4 +1,4 @@
-"""What the tests with vLLM share: models with random weights, an engine in this process, and what it does to free pages.
+"""Fixtures of the tests with vLLM: models with random weights, and an engine in this process whose free pages are NaN.
 
 They run in an environment of their own: scripts/test-vllm.sh.
 """
@@ -73,7 +73,7 @@ class Engine:
         return answers if options.get("n") else [answer[0] for answer in answers]
 
     def logprobs(self, texts, count=1):
-        """Of the likeliest tokens behind each prompt and greedy token: {token: its log-probability} for each of `count` tokens."""
+        """Log-probabilities of the likeliest tokens behind each prompt and greedy token: {token: its log-probability} for each of `count` tokens."""
         from vllm import SamplingParams
 
         sampling = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False, logprobs=5)

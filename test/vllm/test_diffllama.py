@@ -40,7 +40,7 @@ def moved(data, **changes):
     return dataclasses.replace(data, **changes)
 
 
-#: What would go wrong unseen, by the arguments of `Impl.forward`.
+#: Faults that must be noticed, as changes of the arguments of `Impl.forward`.
 FAULTS = {
     "keys and values a page off": lambda q, k, v, data: (q, k, v, moved(data, pages=(data.pages + 1) % PAGES)),
     "halves of values swapped": lambda q, k, v, data: (q, k, v.unflatten(2, (2, -1)).flip(2).flatten(2), data),

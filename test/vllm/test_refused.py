@@ -1,4 +1,4 @@
-"""What the backend does not do is refused by name, before a request comes."""
+"""Options that the backend does not have are refused by name, before a request comes."""
 import types
 
 import pytest

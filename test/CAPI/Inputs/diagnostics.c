@@ -1,4 +1,4 @@
-// What the compiler says of a module, through the C API.
+// The compiler's diagnostics of a module, through the C API.
 #include "diffattn-c/DiffAttn.h"
 
 #include <stdio.h>

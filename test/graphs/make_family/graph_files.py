@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass
 class Facts:
-    """What the manifest says of a graph, but for the reason of a remark, which only the compiler knows."""
+    """Facts of a graph in the manifest, but for the reason of a remark, which only the compiler knows."""
 
     name: str
     route: str

@@ -22,7 +22,7 @@ import torch_family
 from check import ROOT, emit, remarks
 from graph_files import read_facts
 
-#: What the archive holds of the random graphs. A seed draws its route too, fx or ONNX.
+#: Seeds of the random graphs in the archive. A seed draws its route too, fx or ONNX.
 TORCH_SEEDS = [7, 103, 136, 139, 145, 147, 162, 163, 170, 172, 190, 195, 210, 215, 240, 247, 344, 351, 358, 363, 372, 404, 488,
                499, 519, 624, 644, 661, 686, 711]
 JAX_SEEDS = [8, 12, 13, 18, 19, 24, 28, 39, 40, 48, 49, 50, 58]

@@ -16,7 +16,7 @@ def parameter(*shape):
 
 
 def token_inputs(o, generator):
-    """What the module takes for options `o`: q1, k1, q2, k2, v or x, then lambda and mask where they are arguments."""
+    """Arguments of the module for options `o`: q1, k1, q2, k2, v or x, then lambda and mask where they are arguments."""
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 

@@ -105,7 +105,7 @@ def settle(o):
 
 
 def arguments(o):
-    """What mask and lambda take as arguments: name -> (kind, shape)."""
+    """Arguments for mask and lambda: name -> (kind, shape)."""
     B, T, Tk, H = o["B"], o["T"], o["Tk"], o["H"]
     masks = {"in_bool": ("bool", (T, Tk)), "in_bool4": ("bool", (B, 1, T, Tk)), "in_int": ("int", (B, Tk)),
              "in_add": ("add", (T, Tk)), "in_add4": ("add", (B, 1, T, Tk)), "in_sliced": ("add", (B, 1, T, Tk + 3)),
