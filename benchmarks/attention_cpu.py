@@ -37,7 +37,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
 from attention_peers import TOLERANCE, TYPES, Operands, Shape  # noqa: E402
 from core_rate import GATE, LEAST_KEPT, MOST_TURNS, Probe, at_least, cpu_name, has_feature, noise, sample  # noqa: E402, F401
 
-#: What keeps PyTorch and the libraries that it brings from AVX-512; read when they are loaded.
+#: Variables that keep PyTorch and the libraries that it brings from AVX-512; read when they are loaded.
 NO_AVX512 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 
 #: More than the last cache of a core holds.
@@ -74,8 +74,8 @@ def checked(operands, ours, naive):
 
 
 def emptied_caches(probe):
-    """What runs before each sample of decoding: what one contestant leaves in the last cache would be a gift to the next, largest where
-    they read the same one after the other."""
+    """A function that runs before each sample of decoding and empties the last cache: what one contestant leaves there would be a gift to the
+    next, largest where they read the same one after the other."""
     other = np.ones(OTHER_BYTES, np.uint8)
     return lambda _: probe.read([other], 1)
 
@@ -229,7 +229,7 @@ def add_options(parser):
 
 
 def parse_options(parser):
-    """What the command line says, with the shape that its options are of."""
+    """The options of the command line, with the shape that they describe."""
     args = parser.parse_args()
     check_run_options(parser, args)
     if args.isa and args.avx2:

@@ -31,11 +31,11 @@ class Shape:
         return self.d ** -0.5
 
     def flop(self, queries, keys):
-        """Those of two separate attentions, or of the one of a single map, whatever ours does."""
+        """Operations of two separate attentions, or of the one of a single map, whatever ours does."""
         return self.batch * self.heads * queries * keys * (2 * self.d + 2 * self.dv) * (1 if self.plain else 2)
 
     def backward_flop(self, queries, keys):
-        """Those of the gradients: both maps again, d_q and d_k of each, and once d_v and the product of d_out with the values."""
+        """Operations of the gradients: both maps again, d_q and d_k of each, and once d_v and the product of d_out with the values."""
         return self.batch * self.heads * queries * keys * (12 * self.d + 4 * self.dv)
 
     def describe(self):
@@ -66,7 +66,7 @@ class Operands:
 
     @property
     def bytes_read(self):
-        """Of keys and values, each array once."""
+        """Bytes of keys and values, each array once."""
         return sum(a.nbytes for a in self.read)
 
     @property
@@ -76,7 +76,7 @@ class Operands:
 
     @property
     def options(self):
-        """Those of `diffattn.attention` that follow from the shape."""
+        """Options of `diffattn.attention` that follow from the shape."""
         ends = {"lam_activation": "sigmoid"} if self.shape.v2 else {} if self.shape.plain else {"norm": "rms", "out_scale": OUT_SCALE}
         return {"scale": self.shape.scale, **ends}
 
@@ -88,11 +88,11 @@ class Operands:
         return diffattn.attention(*self.arrays, self.lam, target=target, **self.options, **options)
 
     def rows_of_lambda(self, lam):
-        """What multiplies the second map, for each row [batch, heads, queries, 1]: of V2's logits; a number is one for all rows."""
+        """Factors of the second map, for each row [batch, heads, queries, 1]: of V2's logits; a number is one for all rows."""
         return lam.sigmoid().transpose(1, 2)[..., None].to(self.tensors[-1].dtype) if self.shape.v2 else lam
 
     def compositions(self, causal, seen=None):
-        """Those that PyTorch offers, each a function of q1, k1, q2, k2, v and the rows of lambda, of one map of q, k and v; `seen`: which
+        """PyTorch's ways to compute it, each a function of q1, k1, q2, k2, v and the rows of lambda, of one map of q, k and v; `seen`: which
         keys [queries, keys] a query sees. "sdpa x4" takes v as its two halves, and is there where each is of the queries' width, as PyTorch's fast kernel asks."""
         import torch
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a call costs beside its arithmetic: a tiny attention, and what PyTorch's own ops lose between our calls.
+"""Cost of a call beside its arithmetic: a tiny attention, and what PyTorch's own ops lose between our calls.
 
 The tiny attention has one head, one query and four keys. The contestants take turns, sample by sample, in one process, on one
 thread; the peer is two calls of PyTorch's scaled_dot_product_attention, without their subtraction. Medians, and the tenth and

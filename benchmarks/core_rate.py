@@ -1,4 +1,4 @@
-"""What this core reaches, and which samples count: shared by the benchmarks of the CPU.
+"""Peak rate of this core, and which samples count: shared by the benchmarks of the CPU.
 
 A probe that does nothing but fused multiply-adds runs before and after each sample, and a sample counts only if both came near the
 rate that the probe reaches on a quiet core: what a neighbour disturbed is thrown away.
@@ -167,7 +167,7 @@ class Probe:
 
 
 def choose(samples, best):
-    """Of samples (seconds, rate of the worse probe) those that count, and the gate that they passed: a part of `best`.
+    """The samples (seconds, rate of the worse probe) that count, as seconds, and the gate that they passed: a part of `best`.
 
     Where fewer than LEAST_KEPT pass GATE, the gate is as much lower as it must be."""
     ranked = sorted((rate / best for _, rate in samples), reverse=True)

@@ -1,4 +1,4 @@
-"""What a process holds of memory, and how far a call raises it: shared by the benchmarks of training."""
+"""Memory that a process holds, and how far a call raises it: shared by the benchmarks of training."""
 
 import ctypes
 import json
@@ -24,7 +24,7 @@ def peak_of(call):
 
 
 def peak_in_process(*options):
-    """What a process of its own, this script with its options and `options`, prints of `peak_of`."""
+    """The output of `peak_of` in a process of its own, which runs this script with its options and `options`."""
     done = subprocess.run([sys.executable, *sys.argv, *map(str, options)], stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, options))}: expected a process to end well, but it ended with {done.returncode}; what it said is above")

@@ -54,8 +54,8 @@ class Parts:
         return Executable(str(m), weights=files, threads=threads), found
 
     def products(self, length):
-        """Of `length` tokens a row of the batch; the last token of each alone meets the vocabulary. Without what each call costs
-        beside its product, which a model has once."""
+        """Seconds of the products for `length` tokens a row of the batch; the last token of each alone meets the vocabulary. Without what each
+        call costs beside its product, which a model has once."""
         total, rng = 0.0, np.random.default_rng(0)
         dtype = self.model.new_caches(1, 1)[0].dtype
         for entry, columns, depth, is_head in self.matrices:
@@ -70,7 +70,7 @@ class Parts:
         return total
 
     def attention(self, queries, keys):
-        """Of all layers, in caches of their own, as a model has them: `[batch, tokens, heads, width]`."""
+        """Seconds of attention in all layers, in caches of their own, as a model has them: `[batch, tokens, heads, width]`."""
         import diffattn
 
         config = self.config

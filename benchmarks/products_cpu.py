@@ -37,7 +37,7 @@ PRODUCTS = {"avx512bf16": 4, "amx": 8, "amx-emulated": 16}
 AUTO, LIBRARY = 0, 4
 #: Integers that share a scale.
 GROUP = 128
-#: What each instruction set needs, best first for bf16.
+#: Feature of the CPU that each instruction set needs, best first for bf16.
 FEATURES = {"amx": "amx_bf16", "avx512bf16": "avx512_bf16", "avx512": "avx512f", "avx2": "avx2", "generic": "sse2"}
 
 

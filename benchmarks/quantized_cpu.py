@@ -53,7 +53,7 @@ def make_folders(args, folder):
 
 
 def bytes_of_step(folder):
-    """Of all weights but the embedding, of which a step reads a row."""
+    """Bytes of all weights but the embedding, of which a step reads a row."""
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     return sum(array.nbytes for name, array in tensors.items() if name != "model.embed_tokens.weight")
 

@@ -42,7 +42,7 @@ def fill_zeros(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def make_calls(size: str) -> dict[str, tuple[int, Callable, tuple]]:
-    """Of each part: the number of its attentions, the function, and its arguments."""
+    """For each part: the number of its attentions, the function, and its arguments."""
     for_codec, for_transformer, latents = SIZES[size]
     codec = fill_zeros(diffusers.AutoencoderSAME(**for_codec))
     transformer = fill_zeros(diffusers.StableAudio3DiTModel(**for_transformer))

@@ -111,7 +111,7 @@ def batch_of(tokens, size, length, generator):
 
 
 class Processes:
-    """Those that `torchrun` started; else this one alone. Each computes a part of every batch, and the first one writes the files."""
+    """The processes that `torchrun` started; else this one alone. Each computes a part of every batch, and the first one writes the files."""
 
     def __init__(self):
         self.count, self.rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
@@ -309,7 +309,7 @@ def main():
         return
 
     plot(curve, args.out / "loss.png")
-    # What is published is what was exported: bf16 weights, computed with in f32.
+    # The published number is that of the exported model: bf16 weights, computed with in f32.
     bits = reference.bits_per_character(reference.load(args.out), heldout_ids, len(heldout), window, 0)
     result = {
         "bits_per_character": bits,
