@@ -78,7 +78,7 @@ def main():
         sys.stdout.flush()
         return status
     except OutputFailed as failed:
-        # What is kept of it would fail again when Python ends.
+        # Text that is still buffered would fail again when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stdout.flush()
         if isinstance(failed.__cause__, BrokenPipeError):

@@ -82,7 +82,7 @@ class Case:
 
     @property
     def sums(self):
-        """What joins the sums of rows, and where their logarithms go."""
+        """Operands that join the sums of rows, and results with the logarithms of these."""
         return [name for name in shipped.SUMS if name in self.extra]
 
 

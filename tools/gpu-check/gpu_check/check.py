@@ -21,7 +21,7 @@ from .journal import end as end_unit
 from .nvidia_smi import smi
 
 ROOT = Path(__file__).resolve().parents[3]
-# What a process may take beyond its budget before it is ended.
+# Factor of its budget after which a process is ended.
 LENIENCE = 1.14
 # Seconds for a last process to write what earlier ones did; and between two looks at one.
 GRACE, POLL = 12, 0.2

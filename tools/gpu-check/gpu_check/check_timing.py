@@ -13,7 +13,7 @@ from .results import BLOCKS, BOTH_BLOCKS, BOTH_PERSISTENT, CLUSTERS, DENSE, ONE_
 ROWS = 64
 # Beyond this a contestant computes something else.
 AGREES = 2e-2
-# Of a row, beside its samples: references, and compilers of peers.
+# Seconds of a row beside its samples: references, and compilers of peers.
 LIMIT = 90
 
 #: Peers of a row.
@@ -26,7 +26,7 @@ MODULE = ("naive, eager", "PyTorch's choice x2, eager tail", "Triton, both maps"
 
 
 class Row(typing.NamedTuple):
-    """What is timed, by how many seconds of samples, and against whom."""
+    """A timed case, the seconds of its samples, and its peers."""
     name: str
     case: str
     batch: int
@@ -75,7 +75,7 @@ def nominal_flop(case, batch, tq, tk):
 
 
 def bytes_moved(case, tensors):
-    """What a call cannot but read and write: each operand and the result once, and of pages those that keys are in."""
+    """Bytes that a call must read or write: each operand and the result once, and of pages those that keys are in."""
     in_pages = tensors["block_table"].numel() / tensors["v"].shape[0] if case.paged else 1
     return int(sum(tensors[name].nbytes * (in_pages if name in operands.BEHIND else 1)
                    for name in READ if name in tensors and (name != "k2" or not case.shared_keys)))

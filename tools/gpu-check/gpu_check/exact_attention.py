@@ -1,4 +1,4 @@
-"""What a case computes: in f64, with the measure of docs/numerics.md, and as a composition of PyTorch's own attention."""
+"""Expected results of a case: in f64, with the measure of docs/numerics.md, and as a composition of PyTorch's own attention."""
 import math
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from . import cases
 GATES = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
 
 
-#: What logarithms of sums may be off by, of 1 and of themselves, by the type of the operands.
+#: Largest errors of logarithms of sums, as parts of 1 + |logarithm|, by the type of the operands.
 LOG_GATES = {"f32": 2e-5, "f16": 5e-4, "bf16": 5e-4}
 
 
@@ -119,7 +119,7 @@ def exact(case, tensors, rows=None):
 
 
 def tail(case, tensors, x):
-    """What follows the difference of the maps, as a module writes it in PyTorch."""
+    """Norm, factor and gate after the difference of the maps, as a module writes them in PyTorch."""
     if case.norm:
         wide = x.float()
         x = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + cases.EPS)).to(x.dtype)
@@ -132,7 +132,7 @@ def tail(case, tensors, x):
 
 
 def composition(case, tensors):
-    """The same from a call of scaled_dot_product_attention for each map and element-wise ops, all in the type of the inputs."""
+    """The result by a call of scaled_dot_product_attention for each map and element-wise ops, all in the type of the inputs."""
     device, tq = tensors["q1"].device, tensors["q1"].shape[2]
     rows, heads, element = torch.arange(tq, device=device), case.heads[0], tensors["q1"].dtype
     seen = visible(case, tensors, rows)

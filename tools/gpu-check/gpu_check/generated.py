@@ -6,7 +6,7 @@ from . import ptxas_report as shipped
 
 ELEMENTS, WIDTHS = ("bf16", "f16"), (64, 4096)
 ROUNDOFF = {"bf16": 2.0 ** -8, "f16": 2.0 ** -11}
-# Of a few operations in f32, some of them approximate.
+# Relative error of a few operations in f32, some of them approximate.
 SMALL = 2.0 ** -18
 
 
@@ -66,7 +66,7 @@ def make(item, rows, aligned, seed, device):
 
 
 def expected(item, operands):
-    """What a call writes, before it does: (number of the operand, or None for the result, exact, allowed error) of each output."""
+    """Expected outputs of a call, computed before it: (number of the operand, or None for the result, exact, allowed error) of each."""
     import torch
 
     unit = ROUNDOFF[item.element]

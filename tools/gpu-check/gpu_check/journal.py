@@ -1,4 +1,4 @@
-"""What a part has done so far, in a file: one that dies on the device, or hangs there, loses what it was at and goes on behind it.
+"""Journal of the finished work of a part: one that dies on the device, or hangs there, loses its current unit and goes on behind it.
 
 A part's work is cut into units. The process that does it (part.py) writes a line of JSON when a unit begins and one when it ends;
 the one that watches it (check.py) ends in its place a unit that killed it, and starts the part again.
@@ -24,8 +24,8 @@ class Journal:
         self.done = {line["end"]: line for line in lines(path) if "end" in line}
 
     def run(self, name, seconds, work):
-        """What `work` returns, None if it failed, and its failures; of an earlier process if that has done it. `seconds`: more than it
-        takes, so that it hangs if it takes longer. What it returns is JSON."""
+        """Runs `work`, unless an earlier process has done it. Returns its result, which is JSON, None if it failed, and its failures. `seconds`
+        is more than it takes: a longer one hangs."""
         if name not in self.done:
             self._write({"begin": name, "seconds": seconds, "time": time.time()})
             result, failures = None, []
@@ -50,7 +50,7 @@ def append(path, line):
 
 
 def lines(path):
-    """Those that are whole."""
+    """The lines that were written whole."""
     if not path or not Path(path).is_file():
         return []
     return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").split("\n")[:-1]]

@@ -18,7 +18,7 @@ DECODER_SIZES = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 96, "
                  "num_key_value_heads": 2, "head_dim": 16}
 # The smallest picture that has several tiles of keys: 81 patches and a register token.
 PICTURE = {"img_size": 144, "depth": 1, "embed_dim": 64, "num_heads": 2, "num_classes": 10}
-# Of each family: config, element type, shape of the input of those that are no decoders.
+# Small models of each family: config, element type, shape of the input of those that are no decoders.
 SMALL = {
     "diff_v1": ({"model_type": "diff_v1", **DECODER_SIZES}, "bf16", None),
     "diff_v1_f32": ({"model_type": "diff_v1", **DECODER_SIZES}, "f32", None),
@@ -30,8 +30,8 @@ SMALL = {
     "multihead": ({"model_type": "diff_multihead", **DECODER_SIZES}, "bf16", (2, 19, 64)),
 }
 NAMES = [*SMALL, "tiny-lm", "decoder"]
-# What a row of a result may be off from the CPU's in f32, as a part of its norm. In bf16 it is so many times what the CPU's own row in
-# bf16 is off, and at least the rest: two results in bf16 differ by chance.
+# Largest distance of a row of a result from the CPU's in f32, as a part of its norm. In bf16 it is FACTOR times that of the CPU's own row
+# in bf16, and at least LEAST_ALLOWED: two results in bf16 differ by chance.
 F32_ALLOWED, FACTOR, LEAST_ALLOWED = 1e-4, 2, 4e-3
 # Prompts of the small decoders: ids and how many of a row's count.
 PROMPT_LENGTHS = (20, 7, 1)

@@ -1,10 +1,10 @@
-"""What nvidia-smi says of the GPU."""
+"""Facts of the GPU by nvidia-smi."""
 import shutil
 import subprocess
 
 
 def smi(fields):
-    """What nvidia-smi says, by field; {} without it."""
+    """Values of nvidia-smi, by field; {} without it."""
     if not shutil.which("nvidia-smi"):
         return {}
     done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "-i", "0"], capture_output=True,

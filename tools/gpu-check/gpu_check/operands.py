@@ -9,7 +9,7 @@ TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 # heads, with a stride of 0, which no tensor map describes.
 LAYOUTS = ("dense", "bthd", "odd", "shared")
 
-#: What may be anything behind kv_len.
+#: Operands that may hold anything behind kv_len.
 BEHIND = ("k1", "k2", "v")
 #: Keys of a page.
 PAGE = {"dense": 64, "bthd": 16, "odd": 48, "shared": 24}
@@ -37,12 +37,12 @@ def _apart(x, bounds, axis):
 
 
 def _behind(tensors):
-    """Those that there are; one map has no k2."""
+    """Names of BEHIND that the call has; one map has no k2."""
     return [name for name in BEHIND if name in tensors]
 
 
 def for_reference(case, tensors):
-    """The same call as [B,H,T,w] tensors without tables: sequences apart, pages in the order of the keys. Where make has put NaNs
+    """The operands as [B,H,T,w] tensors without tables: sequences apart, pages in the order of the keys. Where make has put NaNs
     behind kv_len, zeros, for what multiplies hidden values by 0."""
     known = dict(tensors)
     if case.paged:

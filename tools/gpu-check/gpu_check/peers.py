@@ -1,4 +1,4 @@
-"""What PyTorch offers for the same result, each a function that makes a call: (case, tensors, backend) -> function."""
+"""PyTorch's ways to the same result, each a function that makes a call: (case, tensors, backend) -> function."""
 import contextlib
 
 import torch
@@ -47,7 +47,7 @@ def two_calls(case, tensors, which):
 
 
 def one_call(case, tensors, which):
-    """Of one map."""
+    """One call of scaled_dot_product_attention, for a single map."""
     causal = case.causal and tensors["q1"].shape[2] > 1
 
     def run():

@@ -20,9 +20,9 @@ RMS = "norm = #diffattn.norm<rms>, out_scale = 0.8 : f32"
 SIGMOID = "lambda_act = #diffattn.activation<sigmoid>"
 CAUSAL = "is_causal"
 SOFTCAP = "softcap = 30.0 : f32"
-#: What joins the sums of rows, and where their logarithms go; of one map the first of each.
+#: Operands that join the sums of rows, and results with the logarithms of these; of one map the first of each.
 SUMS, SUMS_OF_ONE = ["sink", "sink2", "lse1", "lse2"], ["sink", "lse1"]
-#: What is kept for gradients, of rows with a norm or a gate.
+#: Results that are kept for gradients, of rows with a norm or a gate.
 SAVED = ["x", "lse1", "lse2", "o2"]
 #: The arguments of either, in their order.
 LAST = ["sink", "sink2", "x", "lse1", "lse2", "o2"]
@@ -106,7 +106,7 @@ GENERAL_ONE_MAP = [("general-one-map", 80, 80), ("general-one-map", 24, 40), ("g
 DECODE = ["v1", "v1-packed-i64", "v1-pages", "timm-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "v2-wide-bias", "v2-wide-mask", "gdla",
           "v1-f32-result", "one-map", "one-map-128", "one-map-256", "one-map-bias", "one-map-pages",
           "v1-sums", "gpt-oss", "one-map-256-sums"]
-#: What else the code of a kernel depends on: attributes, operands.
+#: Other features on which the code of a kernel depends: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),
             ([], ["segments"]), ([], ["segments-i64"]), ([SOFTCAP], ["segments-i64"]), ([SOFTCAP], ["bias", "segments-i64"]),
             ([SOFTCAP], ["mask", "segments-i64"]), ([], ["pages"]), ([], SUMS), ([SOFTCAP], SUMS), ([SOFTCAP], ["bias", "segments-i64", *SUMS]),
@@ -118,7 +118,7 @@ PLACES = [[], ["pages"], ["sequences"], ["sequences", "pages"]]
 SCALED = "scale = 20.0 : f32"
 WARPGROUPS = [(attrs, extra + place) for attrs, extra in ENDS for place in PLACES]
 WARPGROUPS += [([RMS, SCALED], ["weight", "gate", *place]) for place in PLACES]
-#: Of f32, whose kernels are all of one form, the least and the most, with strides that none shares.
+#: Least and most features of f32, whose kernels are all of one form, with strides that none shares.
 PLAIN = [([CAUSAL], []), ([CAUSAL], SUMS), ([CAUSAL, RMS], ["weight", "sequences"]), ([SOFTCAP, RMS], ["weight", "gate", "sequences", "pages"]), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
          "sm_90": (2048, 32, 228 << 10), "sm_90a": (2048, 32, 228 << 10)}
@@ -324,7 +324,7 @@ def _by_name(parameters):
             "#diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 16>]")
 
 
-#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other, exponentials beside products of the same warpgroup,
+#: Schedules by name, on sm_90a: two blocks that bring tiles for each other, exponentials beside products of the same warpgroup,
 #: persistent blocks, of wide heads and of narrow ones, with one map a warpgroup too, and a block for each tile of queries, of narrow heads
 #: and of those with one K.
 CLUSTER = _by_name("placement = apart, kv_block_size = 96, stages = 2, cluster = 2")
@@ -339,7 +339,7 @@ BY_NAME = [(CLUSTER, 129, 256), (OVERLAP, 128, 128), (PERSISTENT_WIDE, 129, 256)
 
 
 def by_name_text(elements, names, every):
-    """What schedules by name take of the variants; with `every`, also of all that kernels by warpgroups may have beside their tiles."""
+    """Functions with the variants that schedules by name take; with `every`, also with all that kernels by warpgroups may have beside their tiles."""
     functions = []
     for element, (schedule, least, most) in itertools.product(elements, BY_NAME):
         variants = [v for v in VARIANTS if least <= v[2] <= most and (v[1] <= 64 or v[2] > 128) and (not names or v[0] in names)

@@ -17,7 +17,7 @@ class Goal(typing.NamedTuple):
 
 FLASH, CHOICE, TWO = "flash x4, kernels alone", "PyTorch's choice x2, eager tail", "cuDNN x2, eager tail"
 EAGER = (TWO, CHOICE, "flash x4, eager tail", "cuDNN x4, eager tail")
-#: Of the kernels that all chips run, by mma.sync.
+#: Goals of the kernels that all chips run, by mma.sync.
 MMA = [
     Goal("forward", "full 4k", (FLASH,), 1.35, 1.65), Goal("forward", "full 16k", (FLASH,), 1.35, 1.65),
     Goal("forward", "causal 4k", (FLASH,), 1.35, 1.65), Goal("forward", "causal 16k", (FLASH,), 1.35, 1.65),
@@ -36,7 +36,7 @@ def _of_copy(row, must, aim):
     return [Goal("decode", row, must=must, aim=aim, field="tb_per_s", of="copy_tb_per_s")]
 
 
-#: Of those for sm_90a, by TMA and wgmma.
+#: Goals of the kernels for sm_90a, by TMA and wgmma.
 HOPPER = [
     *_of_product("full 16k", 0.70, 0.85), *_of_product("causal 16k", 0.68, 0.82), *_of_product("causal 4k", 0.60, 0.75),
     *_of_product("(128,256) full 16k", 0.75, 0.90),
@@ -54,7 +54,7 @@ def _times(results, goal):
 
 
 def _reached(goal, times, ours, rates):
-    """What came of a goal, and against what; None: not measured."""
+    """The value of a goal, and what it is compared with; None: not measured."""
     if goal.field:
         value = times[ours][goal.field] if ours in times else None
         if value is not None and goal.of:

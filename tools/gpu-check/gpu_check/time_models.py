@@ -65,7 +65,7 @@ def ours(model, ids, context, caches, graph):
 
 
 def theirs(peer, ids, context, caches, graph):
-    """The same of the peer; with `graph` replayed from a CUDA graph where there is a GPU."""
+    """A function that makes the peer's step; with `graph` replayed from a CUDA graph where there is a GPU."""
     def step():
         return peer.step(ids, context - ids.shape[1], *caches)
 
@@ -92,7 +92,7 @@ def _relative(got, want):
 
 
 def _bytes_read(tensors, caches, context):
-    """What a step cannot but read: every weight once, and the caches up to the context."""
+    """Bytes that a step must read: every weight once, and the caches up to the context."""
     return sum(t.nbytes for t in tensors.values()) + sum(c.nbytes // c.shape[2] * context for c in caches)
 
 

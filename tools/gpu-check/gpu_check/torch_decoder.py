@@ -60,7 +60,7 @@ class TorchDecoder:
         self.before, self.after = self._before, self._after
 
     def compiled(self, backend):
-        """The same with what is before and after the attention by torch.compile, on the same weights."""
+        """This model with the ops before and after the attention by torch.compile, on the same weights."""
         other = copy.copy(self)
         other.before = torch.compile(self._before, dynamic=False, backend=backend)
         other.after = torch.compile(self._after, dynamic=False, backend=backend)
@@ -73,7 +73,7 @@ class TorchDecoder:
         return _rotate(q, cos, sin), _rotate(k, cos, sin), torch.cat(v.chunk(2, 2), -1)
 
     def _after(self, x, first, second, mixing, keep, out, weight, gated, down):
-        """What follows the two maps `[B,heads,T,2 width]`: their difference, the norm of each head, projection and MLP."""
+        """Ops after the two maps `[B,heads,T,2 width]`: their difference, the norm of each head, projection and MLP."""
         mixed = _norm(first - mixing.to(first.dtype) * second, None, self.eps) * keep
         x = x + linear(mixed.transpose(1, 2).flatten(2), out)
         gate, up = linear(_norm(x, weight, self.eps), gated).chunk(2, -1)

@@ -104,5 +104,5 @@ def forward(q1, k1, q2, k2, v, lam, out, *, scale, causal, weight=None, norm=Fal
 
 
 def chosen():
-    """What the tuning chose, for the report."""
+    """The configurations that the tuning chose, for the report."""
     return {str(key): str(config) for key, config in getattr(_tuned, "cache", {}).items()}
