@@ -1,6 +1,7 @@
 """Checks and times the packed kernels and models on this machine's GPU: see docs/gpu-check.md.
 
-    scripts/gpu-check.sh                      every part
+    scripts/gpu-check.sh                      every part of inference
+    scripts/gpu-check.sh backward             gradients, timed
     scripts/gpu-check.sh probe kernels        these parts
     scripts/gpu-check.sh --device=sim kernels the simulator in the place of a GPU
 """
@@ -90,7 +91,7 @@ def run_part(name, args, folder):
 def main():
     parser = argparse.ArgumentParser(prog="scripts/gpu-check.sh", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(results.BUDGETS)}; all by default")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(results.BUDGETS)}; by default all but {', '.join(results.BY_NAME)}")
     parser.add_argument("--device", choices=["cuda", "sim"], default="cuda")
     parser.add_argument("--pack", type=Path, default=ROOT / "build/gpu-pack", help="what scripts/gpu-pack.sh wrote")
     parser.add_argument("--output", type=Path, help="for results; by default $OUT, else benchmarks/results/<date>-<gpu>")
@@ -105,7 +106,7 @@ def main():
     folder = args.output or (Path(os.environ["OUT"]) if os.environ.get("OUT") else result_folder(args.device))
     folder.mkdir(parents=True, exist_ok=True)
     failed = False
-    for name in args.parts or results.BUDGETS:
+    for name in args.parts or results.DEFAULT:
         begin = time.monotonic()
         result = {} if args.again else results.read(folder).get(name, {})
         known = bool(result.get("complete"))

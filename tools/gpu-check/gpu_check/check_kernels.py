@@ -1,10 +1,11 @@
-"""The part `kernels`: every packed case against f64 and against PyTorch's composition, on fresh random inputs."""
+"""The part `kernels`: every packed case against f64 and against PyTorch's composition, on fresh random inputs; gradients by
+gradients.py."""
 import math
 import time
 
 import torch
 
-from . import exact_attention, generated, operands
+from . import exact_attention, generated, gradients, operands
 from .journal import Journal
 
 # layout, batch, queries, keys: tails of tiles; a projection's layout; strides that no 16-byte copy can read, or no tensor map; rows
@@ -98,6 +99,11 @@ def _units(launcher, seed):
         shapes = (SMALL_DECODE if small else DECODE) if case.queries else (SMALL_PREFILL if small else PREFILL)
         yield case.name, lambda case=case, shapes=shapes, first=seed + 101 * number: [
             check(launcher, case, *shape, first + i) for i, shape in enumerate(shapes)]
+    for number, case in enumerate(launcher.gradients.values()):
+        if case.use == "time" and small:
+            continue
+        yield case.name, lambda case=case, first=seed + 103 * number: [
+            gradients.check(launcher, case, *shape, first + i) for i, shape in enumerate(gradients.SMALL_SHAPES if small else gradients.SHAPES)]
     for number, item in enumerate(launcher.generated):
         yield item.name, lambda item=item, of=seed + 7 * number: [
             check_generated(launcher, item, 3 if small else 333, aligned, of) for aligned in (True, False)]

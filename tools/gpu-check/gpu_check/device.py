@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 # Of the device table, and of packs.
-VERSION, PACK_VERSION = 4, 6
+VERSION, PACK_VERSION = 4, 7
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 # A tensor map: its bytes, and what of it is the same for every operand (diffattn_rt_device_tensor_map).
 MAP_BYTES, MAP_ALIGNMENT, MAP_COLUMNS, MAP_ELEMENT_BYTES, MAP_STRIDE = 128, 128, 64, 2, 16

@@ -53,16 +53,16 @@ def visible(case, tensors, rows):
     return seen & tensors["mask"][:, :, rows] if "mask" in tensors else seen
 
 
-def _spread(x, heads):
+def spread(x, heads):
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def _lambda(case, tensors, rows, heads):
+def lambdas(case, tensors, rows, heads):
     lam = tensors["lambda"]
     if lam.ndim == 1:
         lam = lam[None, :, None, None]
     elif lam.ndim == 3:
-        lam = _spread(lam.transpose(1, 2), heads)[:, :, rows, None]
+        lam = spread(lam.transpose(1, 2), heads)[:, :, rows, None]
     return lam
 
 
@@ -77,7 +77,7 @@ def exact(case, tensors, rows=None):
     logarithms = []
 
     def one_map(q, k, sink):
-        scores = q[:, :, rows].double() @ _spread(k, q.shape[1]).double().transpose(-1, -2) * cases.SCALE
+        scores = q[:, :, rows].double() @ spread(k, q.shape[1]).double().transpose(-1, -2) * cases.SCALE
         if case.softcap:
             scores = case.softcap * torch.tanh(scores / case.softcap)
         if bias is not None:
@@ -91,15 +91,15 @@ def exact(case, tensors, rows=None):
         return torch.where(some, torch.exp(scores - total), 0.0)
 
     first = one_map(tensors["q1"], tensors["k1"], "sink")
-    values = _spread(tensors["v"], heads).double()
+    values = spread(tensors["v"], heads).double()
     weights = sizes = first
     largest = first.amax(-1, keepdim=True)
     of_second = ()
     if not case.one_map:
         second = one_map(tensors["q2"], tensors["k2"], "sink2")
-        second = _spread(second, heads) if noise != heads else second
+        second = spread(second, heads) if noise != heads else second
         of_second = second @ values, second @ values.abs(), second.amax(-1, keepdim=True) * (seen.double() @ values.abs())
-        lam = _lambda(case, tensors, rows, heads).double()
+        lam = lambdas(case, tensors, rows, heads).double()
         lam = torch.sigmoid(lam) if case.sigmoid else lam
         weights, sizes = first - lam * second, first + lam.abs() * second
         largest = largest + lam.abs() * second.amax(-1, keepdim=True)
@@ -139,11 +139,11 @@ def composition(case, tensors):
     mask = torch.zeros(seen.shape, dtype=element, device=device).masked_fill(~seen, -math.inf)
     if "bias" in tensors:
         mask = mask + tensors["bias"]
-    values = _spread(tensors["v"], heads)
+    values = spread(tensors["v"], heads)
 
     def one_map(q, k, sink):
-        of_sink = _spread(tensors[sink].to(element)[None, :, None, None], heads) if sink in tensors else None
-        q, k = _spread(q, heads), _spread(_spread(k, q.shape[1]), heads)
+        of_sink = spread(tensors[sink].to(element)[None, :, None, None], heads) if sink in tensors else None
+        q, k = spread(q, heads), spread(spread(k, q.shape[1]), heads)
         if of_sink is not None:
             scores = q @ k.transpose(-1, -2) * cases.SCALE
             if case.softcap:
@@ -159,7 +159,7 @@ def composition(case, tensors):
 
     x = one_map(tensors["q1"], tensors["k1"], "sink")
     if not case.one_map:
-        lam = _lambda(case, tensors, rows, heads)
+        lam = lambdas(case, tensors, rows, heads)
         lam = (torch.sigmoid(lam) if case.sigmoid else lam).to(element)
         x = x - lam * one_map(tensors["q2"], tensors["k2"], "sink2")
     return tail(case, tensors, x)

@@ -3,7 +3,7 @@ import ctypes
 
 import torch
 
-from . import cases, host_program
+from . import cases, gradient_cases, host_program
 from .device import Device, DeviceError, Pack, Shape, chip_number
 from .generated import Generated
 
@@ -54,6 +54,7 @@ class Launcher:
         self.numbers = {kernel["name"]: number for number, kernel in enumerate(self.kernels)}
         self.module = device.load(self.image, self.kernels)
         self.cases = {fields["name"]: cases.from_json(fields) for fields in pack.manifest["cases"]}
+        self.gradients = {fields["name"]: gradient_cases.from_json(fields) for fields in pack.manifest["gradients"]}
         self.generated = [Generated(**fields) for fields in pack.manifest["generated"]]
         self.torch_device = "cpu" if self.simulated else "cuda"
         self.streams = {}

@@ -8,7 +8,7 @@ filled: the probe that tells whether the tool works here at all."""
 import argparse
 from pathlib import Path
 
-from . import cases, host_program
+from . import cases, gradient_cases, host_program
 from .device import Device, Pack
 
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
@@ -24,10 +24,11 @@ def operand(case, name, batch, tq, tk):
     lam = (batch, tq, hs) if case.sigmoid else (hs,) if "heads" in case.extra else ()
     sizes = {"q1": (batch, hs, tq, case.d), "k1": (batch, hk1, tk, case.d), "q2": (batch, hn, tq, case.d), "k2": (batch, hk2, tk, case.d),
              "v": (batch, hv, tk, case.dv), "o": (batch, hs, tq, case.dv), "x": (batch, hs, tq, case.dv), "o2": (batch, hs, tq, case.dv), "gate": (batch, hs, tq, case.dv), "lambda": lam,
-             "weight": (case.dv,), "sink": (hs,), "sink2": (hn,), "lse1": (batch, hs, tq), "lse2": (batch, hn, tq)}
-    if name not in sizes:
+             "d_out": (batch, hs, tq, case.dv), "weight": (case.dv,), "sink": (hs,), "sink2": (hn,), "lse1": (batch, hs, tq), "lse2": (batch, hn, tq)}
+    of = name if name in sizes else name.removeprefix("d_")
+    if of not in sizes:
         raise SystemExit(f"expected a case with operands of {', '.join(sizes)}, but {case.name} has {name}")
-    return sizes[name], 4 if name in ("lambda", *case.sums) else ELEMENT_BYTES[case.element]
+    return sizes[of], 4 if of in ("lambda", "sink", "sink2", "lse1", "lse2") else ELEMENT_BYTES[case.element]
 
 
 def place(device, sizes, element_bytes, layout, name):
@@ -80,6 +81,7 @@ def run(folder, names, simulator=None, chip="sm_80"):
     device.wait()
     device.release(address)
     known = {fields["name"]: cases.from_json(fields) for fields in pack.manifest["cases"]}
+    known.update({fields["name"]: gradient_cases.from_json(fields) for fields in pack.manifest["gradients"]})
     if missing := [name for name in names if name.removesuffix(PLAIN) not in known]:
         raise SystemExit(f"expected cases of the pack, but got {', '.join(missing)}")
     chosen = {tied: pack.choose(device.properties()["chip"], simulator is not None, tied) for tied in (True, False)}

@@ -17,7 +17,7 @@ PAGE = {"dense": 64, "bthd": 16, "odd": 48, "shared": 24}
 NO_PAGE = 1 << 30
 
 
-def _place(batch, heads, length, width, layout, fill):
+def place(batch, heads, length, width, layout, fill):
     """A tensor [batch, heads, length, width] in `layout`; `fill(*shape)` makes what it lies in."""
     if layout == "bthd":
         return fill(batch, length, heads, width).transpose(1, 2)
@@ -103,16 +103,16 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
     def keys(heads, width):
         if case.paged or case.packed:
             sizes = (len(order), page) if case.paged else (1, sum(lengths))
-            placed = _place(sizes[0], 1 if layout == "shared" else heads, sizes[1], width, layout, normal)
+            placed = place(sizes[0], 1 if layout == "shared" else heads, sizes[1], width, layout, normal)
             return placed.expand(-1, heads, -1, -1)
         if layout == "shared":
-            return _place(1, heads, tk, width, layout, normal).expand(batch, -1, -1, -1)
-        return _place(batch, heads, tk, width, layout, normal)
+            return place(1, heads, tk, width, layout, normal).expand(batch, -1, -1, -1)
+        return place(batch, heads, tk, width, layout, normal)
 
     hs, hn, hk1, hk2, hv = case.heads
-    tensors = {"q1": _place(batch, hs, tq, case.d, layout, normal), "k1": keys(hk1, case.d)}
+    tensors = {"q1": place(batch, hs, tq, case.d, layout, normal), "k1": keys(hk1, case.d)}
     if not case.one_map:
-        tensors["q2"] = _place(batch, hn, tq, case.d, layout, normal)
+        tensors["q2"] = place(batch, hn, tq, case.d, layout, normal)
         tensors["k2"] = tensors["k1"] if case.shared_keys else keys(hk2, case.d)
     tensors["v"] = keys(hv, case.dv)
     if not case.one_map:
@@ -120,9 +120,9 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
                              else 0.5 + 0.2 * normal(hs, dtype=torch.float32) if "heads" in case.extra
                              else torch.full((), 0.4, device=device))
     result = TYPES["f32"] if "f32" in case.extra else element
-    tensors["o"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=result, device=device))
+    tensors["o"] = place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=result, device=device))
     for name in (name for name in ("x", "o2") if name in case.extra and not (case.one_map and name == "o2")):
-        tensors[name] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=element, device=device))
+        tensors[name] = place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=element, device=device))
     for name in case.sums:
         heads = hn if name.endswith("2") else hs
         # The first head's sink is above every score, the last one's is none.
@@ -135,7 +135,7 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
     if "mask" in case.extra:
         tensors["mask"] = torch.rand((batch, 1, tq, tk), generator=generator, device=device) < 0.7
     if "gate" in case.extra:
-        tensors["gate"] = _place(batch, hs, tq, case.dv, layout, normal)
+        tensors["gate"] = place(batch, hs, tq, case.dv, layout, normal)
     if case.packed:
         tensors["cu_seqlens_q"] = _bounds(counts, device)
         if not case.paged:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import cases, generated, host_program, model_pack
+from . import cases, generated, gradient_cases, host_program, model_pack
 from .device import PACK_VERSION
 
 LIMIT = 40 << 20
@@ -64,15 +64,17 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
     """Writes the folder `out`, which must not be there or be a pack. `names`: of cases, all if there are none; `models`: of
     model_pack.NAMES."""
     opt = str(build / "bin/diffattn-opt")
-    chosen = [c for c in cases.checked() + cases.timed() if not names or c.name in names]
+    saving, timed_gradients = gradient_cases.timed()
+    chosen = [c for c in cases.checked() + cases.timed() + saving if not names or c.name in names]
+    gradients = [c for c in gradient_cases.checked() + timed_gradients if not names or c.name in names]
     others = [g for g in generated.listed() if not names or g.name in names]
-    if missing := set(names) - {c.name for c in [*chosen, *others]}:
+    if missing := set(names) - {c.name for c in [*chosen, *gradients, *others]}:
         sys.exit(f"expected names of cases, but got {', '.join(sorted(missing))}")
     if missing := set(models) - set(model_pack.NAMES):
         sys.exit(f"expected models of {', '.join(model_pack.NAMES)}, but got {', '.join(sorted(missing))}")
 
     def text_for(chip):
-        return "".join(c.text() for c in [*(c for c in chosen if c.chip in ("", chip)), *others])
+        return "".join(c.text() for c in [*(c for c in chosen if c.chip in ("", chip)), *gradients, *others])
 
     if out.exists() and any(out.iterdir()) and not (out / "manifest.json").is_file():
         sys.exit(f"expected {out} to be absent, empty or an older pack, but it holds other files")
@@ -104,7 +106,8 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
         files = {str(f.relative_to(whole)): {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in held}
         manifest = {"format": "diffattn gpu pack", "version": PACK_VERSION, "runtime": RUNTIME, "loader": LOADER, "openmp": OPENMP,
                     "images": images,
-                    "cases": [dataclasses.asdict(c) for c in chosen], "generated": [dataclasses.asdict(g) for g in others],
+                    "cases": [dataclasses.asdict(c) for c in chosen], "gradients": [dataclasses.asdict(c) for c in gradients],
+                    "generated": [dataclasses.asdict(g) for g in others],
                     "models": packed, "files": files}
         (whole / "manifest.json").write_text(json.dumps(manifest, indent=1))
         size = sum(f.stat().st_size for f in [*held, whole / "manifest.json"])

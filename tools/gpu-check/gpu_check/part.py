@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from . import check_kernels, check_models, check_timing, launcher, probe, sanitizer, time_models, timing
+from . import check_kernels, check_models, check_timing, launcher, probe, sanitizer, time_gradients, time_models, timing
 from .device import Device, DeviceError, Pack
 from .journal import LOST, Journal
 from .results import BUDGETS, write
@@ -51,7 +51,7 @@ def run(name, args):
     if name == "models":
         return run_models(args, deadline, journal)
     opened = launcher.open_launcher(args.pack, args.device, args.simulator, args.chip, probe.package_folders())
-    clock = timing.CountingClock() if opened.simulated else timing.CudaClock()
+    clock = timing.CountingClock() if opened.simulated else time_gradients.EventClock() if name == "backward" else timing.CudaClock()
     try:
         if name == "probe":
             return probe.run(opened, clock, args.seed)
@@ -61,11 +61,13 @@ def run(name, args):
             return check_kernels.run(opened, args.seed, deadline, journal)
         if opened.simulated:
             settings = {"cache_bytes": 0, "free_bytes": lambda: 1 << 30,
-                        "backends": {**{peer: "math" for peer in check_timing.peers.PEERS if peer.startswith(("flash", "cuDNN"))},
+                        "backends": {**{peer: "math" for peer in (*check_timing.peers.PEERS, *time_gradients.PEERS) if peer.startswith(("flash", "cuDNN"))},
                                      "Triton, both maps": (16, 16)}}
         else:
             settings = {"cache_bytes": torch.cuda.get_device_properties(0).L2_cache_size,
                         "free_bytes": lambda: torch.cuda.mem_get_info()[0], "backends": {}}
+        if name == "backward":
+            return time_gradients.run(opened, clock, args.seed, settings, deadline, journal)
         return check_timing.run(opened, clock, name, args.seed, settings, deadline, journal)
     finally:
         opened.close()

@@ -11,7 +11,7 @@ from .one_check import PLAIN
 TOOLS = ("memcheck", "racecheck", "synccheck")
 #: Those with @plain: by kernels of all chips, where the ones before are for this chip alone.
 CASES = ("v1_bf16", "v1_bf16_decode", "v1_wide_f16", "v2_bf16", "v1_sums_bf16", "v1_bf16@plain", "v1_bf16_decode@plain", "v1_wide_f16@plain",
-         "v1_sums_bf16@plain", "v1_sums_bf16_decode@plain")
+         "v1_sums_bf16@plain", "v1_sums_bf16_decode@plain", "gradients_v1_bf16", "gradients_v2_f16", "gradients_v1_bf16@plain")
 PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",
           "/opt/nvidia/compute-sanitizer/compute-sanitizer")
 #: The command that is watched: its arguments before the pack.
@@ -37,7 +37,8 @@ def run(pack_folder, device_kind, seconds):
                 "failures": []}
     if not tool:
         return {"not_run": f"not run: no compute-sanitizer in PATH, {', '.join(PLACES)}", "failures": []}
-    held = {fields["name"] for fields in Pack(pack_folder).manifest["cases"]}
+    manifest = Pack(pack_folder).manifest
+    held = {fields["name"] for fields in manifest["cases"] + manifest["gradients"]}
     chosen = [name for name in CASES if name.removesuffix(PLAIN) in held]
     if not chosen:
         return {"not_run": f"not run: the pack has none of {', '.join(CASES)}", "failures": []}

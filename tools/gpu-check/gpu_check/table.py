@@ -46,6 +46,9 @@ def _rows(part, result, rates):
                   "| | median | quartiles | nominal TFLOP/s | of the measured product | TB/s | of the measured copy | against ours |",
                   "|---|---|---|---|---|---|---|---|"]
         lines += _contestants(row["times"], columns)
+        if "same_bits" in ours:
+            others = [name for name, entry in row["times"].items() if not entry.get("same_bits", True)]
+            lines += [f"Other bits in a second call: {', '.join(others) or 'none'}.", ""]
     return lines
 
 
@@ -92,13 +95,14 @@ def write(path, results):
         worst = max(found["results"], key=lambda r: r["error_over_m"] / r["allowed"])
         lines += ["", f"{found['kernels']} kernels in {found['checks']} checks; nearest to its bound is {worst['case']} "
                   f"{worst['layout']}, with {worst['error_over_m'] / worst['allowed']:.0%} of it."]
-    if any(part in results for part in ("forward", "decode", "module")):
+    timed = ("forward", "decode", "module", "backward")
+    if any(part in results for part in timed):
         lines += ["", "| goal | peer or rate | reached | must | aim | |", "|---|---|---|---|---|---|"]
         for line in targets.judge(results):
             reached = "" if line["ratio"] is None else f"{line['ratio']:.2f}"
             lines.append(f"| {line['row']} | {line['peer']} | {reached} | {line['must'] or ''} | {line['aim'] or ''} | {line['verdict']} |")
         lines.append("")
-        for part in ("forward", "decode", "module"):
+        for part in timed:
             if "rows" in results.get(part, {}):
                 lines += _rows(part, results[part], rates)
     if "rows" in results.get("models", {}):

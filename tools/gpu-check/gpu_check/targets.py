@@ -48,6 +48,15 @@ HOPPER = [
     Goal("decode", "B32, 8k, pages of 64", (DENSE,), 0.93, 0.98)]
 
 
+#: Of gradients: parts of the product, and against two calls. Nothing was measured yet.
+GRADIENTS = [
+    Goal("backward", "causal 16k", must=0.46, aim=0.54, field="nominal_tflops", of="gemm_tflops"),
+    Goal("backward", "full 16k", must=0.50, aim=0.58, field="nominal_tflops", of="gemm_tflops"),
+    Goal("backward", "causal 16k", ("cuDNN x2, kernels alone",), 1.1, 1.3),
+    Goal("backward", "full 16k", ("cuDNN x2, kernels alone",), 1.1, 1.3),
+    Goal("backward", "(128,128) one K, causal 16k", ("cuDNN x2, kernels alone",), 0.95, 1.1)]
+
+
 def _times(results, goal):
     rows = results.get(goal.part, {}).get("rows", [])
     return next((row["times"] for row in rows if row["name"] == goal.row), {})
@@ -68,10 +77,12 @@ def _reached(goal, times, ours, rates):
 
 
 def judge(results):
-    """One line for each goal: row, peer, ratio, must, aim, verdict. Goals of sm_90a's kernels only where these ran."""
+    """One line for each goal: row, peer, ratio, must, aim, verdict. Goals of sm_90a's kernels only where these ran, those of inference and of
+    gradients only where there is a part of them."""
     rates = results.get("probe", {}).get("rates", {})
     lines = []
-    for goal in MMA + HOPPER:
+    of_inference = MMA + HOPPER if {goal.part for goal in MMA} & set(results) else []
+    for goal in of_inference + (GRADIENTS if "backward" in results else []):
         times = _times(results, goal)
         both = PLAIN in times
         if goal in HOPPER and times and not both:
@@ -79,6 +90,7 @@ def judge(results):
         value, peer = _reached(goal, times, PLAIN if both and goal in MMA else OURS, rates)
         verdict = ("not measured" if value is None else "aim reached" if goal.aim and value >= goal.aim
                    else "must reached" if goal.must and value >= goal.must else "missed")
-        lines.append({"row": f"{goal.part} {goal.row}, {'mma.sync' if goal in MMA else 'sm_90a'}", "peer": peer, "ratio": value,
+        kernels = "" if goal in GRADIENTS else ", mma.sync" if goal in MMA else ", sm_90a"
+        lines.append({"row": f"{goal.part} {goal.row}{kernels}", "peer": peer, "ratio": value,
                       "must": goal.must, "aim": goal.aim, "verdict": verdict})
     return lines
