@@ -15,7 +15,7 @@
 
 /// Runs in the handler of the signal, on the thread that crashed, as LLVM's own
 /// stack trace does. Nothing of the process is used after it.
-static void tell(void *tool) {
+static void printCrash(void *tool) {
   llvm::raw_ostream &os = llvm::errs();
   os << llvm::sys::path::filename(static_cast<const char *>(tool))
      << ": error: expected MLIR to report what it cannot take, but it "
@@ -30,8 +30,8 @@ static void tell(void *tool) {
   ::_exit(1);
 }
 
-void mlir::diffattn::tellOfCrashes(const char *tool) {
+void mlir::diffattn::reportCrashes(const char *tool) {
   // They are called in this order; what MLIR adds later is not reached.
   llvm::sys::PrintStackTraceOnErrorSignal(tool);
-  llvm::sys::AddSignalHandler(tell, const_cast<char *>(tool));
+  llvm::sys::AddSignalHandler(printCrash, const_cast<char *>(tool));
 }

@@ -12,7 +12,7 @@ namespace mlir::diffattn {
 /// From now on a crash on any thread ends the process with exit code 1 and,
 /// after the stack trace, an error that names what was read or run: upstream's
 /// parsers and passes crash on some modules that they should refuse.
-void tellOfCrashes(const char *tool);
+void reportCrashes(const char *tool);
 
 } // namespace mlir::diffattn
 

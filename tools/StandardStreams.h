@@ -32,7 +32,7 @@ void guardStandardStreams(const StandardStreamOptions &options);
 /// From now on the first write to a pipe without a reader removes the files
 /// that LLVM was told to remove and ends the process with kReaderHasGone, also
 /// where the caller ignores or blocks SIGPIPE. To be called behind
-/// `tellOfCrashes`: a handler that LLVM installs for the signal, when it
+/// `reportCrashes`: a handler that LLVM installs for the signal, when it
 /// installs its others, would take the place of this one.
 void endWithoutReader();
 

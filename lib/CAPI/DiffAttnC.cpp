@@ -261,24 +261,24 @@ int32_t diffattn_bind_weights_telling(
     diffattn_program *program, const char *const *paths, int32_t count,
     void (*progress)(void *progress_data, int64_t done, int64_t total),
     void *progress_data) {
-  CompiledProgram::Progress tell;
+  CompiledProgram::Progress report;
   if (progress)
-    tell = [&](int64_t done, int64_t total) {
+    report = [&](int64_t done, int64_t total) {
       progress(progress_data, done, total);
       return true;
     };
-  return bindWeights(program, paths, count, tell);
+  return bindWeights(program, paths, count, report);
 }
 
 int32_t diffattn_bind_weights_while(
     diffattn_program *program, const char *const *paths, int32_t count,
     int32_t (*go_on)(void *data, int64_t done, int64_t total), void *data) {
-  CompiledProgram::Progress ask;
+  CompiledProgram::Progress report;
   if (go_on)
-    ask = [&](int64_t done, int64_t total) {
+    report = [&](int64_t done, int64_t total) {
       return go_on(data, done, total) != 0;
     };
-  return bindWeights(program, paths, count, ask);
+  return bindWeights(program, paths, count, report);
 }
 
 int32_t diffattn_bind_weight_arrays(diffattn_program *program,

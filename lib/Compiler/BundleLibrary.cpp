@@ -261,8 +261,8 @@ static llvm::Error runLinker(StringRef linker, const LinkFolder &folder,
                                          /*MemoryLimit=*/0, &message);
   if (status == 0)
     return llvm::Error::success();
-  if (auto said = llvm::MemoryBuffer::getFile(log))
-    message += (*said)->getBuffer();
+  if (auto output = llvm::MemoryBuffer::getFile(log))
+    message += (*output)->getBuffer();
   return linkError("expected " + linker +
                    " to link the code, but got: " + StringRef(message).rtrim());
 }

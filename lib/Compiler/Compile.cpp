@@ -50,14 +50,14 @@ namespace {
 /// Forms of a GPU's kernels in the result.
 enum class KernelForm { None, Ptx, Cubin };
 
-/// One module on its way down, with the text of what was said about it.
+/// One module as it is lowered, with the diagnostics on it.
 class Compilation {
 public:
   Compilation(llvm::StringRef ir, const CompileOptions &options,
               const ExecutionTarget &target)
       : options(options), source(makeRegistry(), ir, options.inputName),
         context(source.getContext()), module(source.getModule()),
-        said(source.getSaid()) {
+        diagnostics(source.getDiagnostics()) {
     // The reference, which results are checked against, runs on the CPU alone.
     pipeline.target = target.device == ExecutionDevice::Cpu || options.reference
                           ? Target::cpu(target.isa)
@@ -68,7 +68,7 @@ public:
     pipeline.batchInvariance = options.batchInvariance;
     pipeline.unchecked = options.unchecked;
     pipeline.trace = options.trace && !options.reference;
-    collectRemarks(context, said);
+    collectRemarks(context, diagnostics);
   }
 
   llvm::Error parse();
@@ -93,7 +93,7 @@ public:
       std::unique_ptr<llvm::Module> llvmModule,
       llvm::function_ref<llvm::Expected<std::string>(llvm::Module &)> write);
   std::string print();
-  CompileDiagnostics takeDiagnostics() { return std::move(said); }
+  CompileDiagnostics takeDiagnostics() { return std::move(diagnostics); }
 
 private:
   /// The kernels as optimized LLVM IR, out of the module; null if there are
@@ -141,7 +141,7 @@ private:
   SourceModule source;
   MLIRContext &context;
   OwningOpRef<ModuleOp> &module;
-  CompileDiagnostics &said;
+  CompileDiagnostics &diagnostics;
   /// Before the contexts, which write it.
   std::string llvmError;
   std::vector<std::unique_ptr<llvm::LLVMContext>> llvmContexts;
@@ -347,11 +347,11 @@ llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
     code.images.push_back(
         {chip, DIFFATTN_IMAGE_CUBIN, kCubinDriver, std::move(cubin->data)});
   else
-    said.push_back({DiagnosticKind::Note, "diffattn-gpu", "NoMachineCode",
-                    "no machine code for " + chip +
-                        ", the driver will compile PTX: " +
-                        llvm::toString(cubin.takeError()),
-                    /*file=*/""});
+    diagnostics.push_back(
+        {DiagnosticKind::Note, "diffattn-gpu", "NoMachineCode",
+         "no machine code for " + chip + ", the driver will compile PTX: " +
+             llvm::toString(cubin.takeError()),
+         /*file=*/""});
   code.images.push_back(
       {chip, DIFFATTN_IMAGE_PTX, kPtxDriver, std::move(*ptx)});
   return code;

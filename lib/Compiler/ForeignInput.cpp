@@ -213,20 +213,21 @@ std::string mlir::diffattn::adviseOnWeightFolder(StringRef folder) {
   return {};
 }
 
-std::string mlir::diffattn::adviseOnDialects(StringRef said, bool wasRead) {
+std::string mlir::diffattn::adviseOnDialects(StringRef messages, bool wasRead) {
   // Names of ops, types and dialects as messages and quoted lines have them:
   // `torch', 'torch', "torch.aten.mm", !torch.vtensor.
   auto isPart = [](char c) { return llvm::isAlnum(c) || c == '_'; };
   llvm::StringSet<> names;
-  for (size_t at = 0; at < said.size();) {
-    size_t end = std::min(said.find_if_not(isPart, at), said.size());
-    if (end > at && end < said.size() && StringRef(".'\"").contains(said[end]))
-      names.insert(said.slice(at, end));
+  for (size_t at = 0; at < messages.size();) {
+    size_t end = std::min(messages.find_if_not(isPart, at), messages.size());
+    if (end > at && end < messages.size() &&
+        StringRef(".'\"").contains(messages[end]))
+      names.insert(messages.slice(at, end));
     // A name after a dot is no dialect.
-    if (end < said.size() && said[end] == '.')
-      end = std::min(
-          said.find_if_not([&](char c) { return isPart(c) || c == '.'; }, end),
-          said.size());
+    if (end < messages.size() && messages[end] == '.')
+      end = std::min(messages.find_if_not(
+                         [&](char c) { return isPart(c) || c == '.'; }, end),
+                     messages.size());
     at = end + 1;
   }
   for (const DialectAdvice &entry : kDialects)

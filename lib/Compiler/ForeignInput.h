@@ -31,10 +31,10 @@ std::string adviseOnWeightFile(llvm::StringRef bytes);
 std::string adviseOnWeightFolder(llvm::StringRef folder);
 
 /// How to lower a module to dialects that are taken here, by MLIR's messages
-/// `said`: the parser lacks a known importer's dialect or, if the module
+/// `messages`: the parser lacks a known importer's dialect or, if the module
 /// `wasRead`, a pass names one of MLIR's own that importers make. Empty for
 /// other messages.
-std::string adviseOnDialects(llvm::StringRef said, bool wasRead);
+std::string adviseOnDialects(llvm::StringRef messages, bool wasRead);
 
 } // namespace mlir::diffattn
 

@@ -63,7 +63,7 @@ llvm::Error SourceModule::reported(
   ScopedDiagnosticHandler keep(
       context.get(), [&](mlir::Diagnostic &diagnostic) {
         if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
-          said.push_back(describeDiagnostic(diagnostic));
+          diagnostics.push_back(describeDiagnostic(diagnostic));
         return failure();
       });
   if (succeeded(action(text)))

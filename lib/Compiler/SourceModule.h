@@ -32,8 +32,8 @@ public:
   /// process of its own reads it first.
   llvm::Error parse(NoForks &noForks);
 
-  /// Runs `action`; on failure or a crash, an error with what was said
-  /// meanwhile. `leak` is called after a crash.
+  /// Runs `action`; on failure or a crash, an error with the messages
+  /// of MLIR. `leak` is called after a crash.
   llvm::Error guarded(diffattn_rt::ErrorClass errorClass,
                       const llvm::Twine &what,
                       llvm::function_ref<llvm::LogicalResult()> action,
@@ -41,7 +41,7 @@ public:
 
   MLIRContext &getContext() { return *context; }
   OwningOpRef<ModuleOp> &getModule() { return module; }
-  CompileDiagnostics &getSaid() { return said; }
+  CompileDiagnostics &getDiagnostics() { return diagnostics; }
 
 private:
   /// Runs `action`, which adds to the text of its error.
@@ -55,7 +55,7 @@ private:
   llvm::StringRef ir;
   std::string name;
   /// Before the context, which adds remarks to it as long as it lives.
-  CompileDiagnostics said;
+  CompileDiagnostics diagnostics;
   std::unique_ptr<MLIRContext> context;
   llvm::SourceMgr sources;
   OwningOpRef<ModuleOp> module;

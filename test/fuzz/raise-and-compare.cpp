@@ -42,22 +42,22 @@ namespace {
 constexpr size_t casesPerContext = 250;
 
 Verdict check(const Case &given, MLIRContext &context) {
-  std::string said;
+  std::string message;
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-    if (said.empty())
-      said = diagnostic.str();
+    if (message.empty())
+      message = diagnostic.str();
     return success();
   });
   OwningOpRef<ModuleOp> module =
       parseSourceString<ModuleOp>(given.text, ParserConfig(&context));
   if (!module)
-    return {"invalid", said};
+    return {"invalid", message};
   OwningOpRef<ModuleOp> raised(module->clone());
   PassManager pm(&context);
   PipelineOptions options;
   buildPipeline(pm, options, Stage::Raised);
   if (failed(pm.run(*raised)))
-    return {"fault", "raising fails: " + said};
+    return {"fault", "raising fails: " + message};
   if (printModules)
     raised->print(llvm::outs());
   return compare(given, *module, *raised);

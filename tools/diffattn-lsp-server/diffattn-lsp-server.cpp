@@ -16,7 +16,7 @@
 
 int diffattn_lsp_server_main(int argc, char **argv) {
   mlir::diffattn::guardStandardStreams({"diffattn-lsp-server: error: ", 1});
-  mlir::diffattn::tellOfCrashes(argv[0]);
+  mlir::diffattn::reportCrashes(argv[0]);
   mlir::diffattn::endWithoutReader();
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);

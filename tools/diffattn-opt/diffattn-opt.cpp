@@ -17,7 +17,7 @@
 
 int diffattn_opt_main(int argc, char **argv) {
   mlir::diffattn::guardStandardStreams({"diffattn-opt: error: ", 1});
-  mlir::diffattn::tellOfCrashes(argv[0]);
+  mlir::diffattn::reportCrashes(argv[0]);
   mlir::diffattn::endWithoutReader();
   mlir::registerAllPasses();
   mlir::diffattn::registerAllPasses();

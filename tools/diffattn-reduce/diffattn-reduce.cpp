@@ -51,7 +51,7 @@ static std::error_code findFault(llvm::StringRef path) {
 
 int diffattn_reduce_main(int argc, char **argv) {
   mlir::diffattn::guardStandardStreams({"diffattn-reduce: error: ", 1});
-  mlir::diffattn::tellOfCrashes(argv[0]);
+  mlir::diffattn::reportCrashes(argv[0]);
   mlir::diffattn::endWithoutReader();
   mlir::registerAllPasses();
   mlir::diffattn::registerAllPasses();

@@ -67,9 +67,9 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
 static void report(const CompileDiagnostics &diagnostics) {
   for (const CompileDiagnostic &diagnostic : diagnostics) {
     // Once, also where several modules are compiled.
-    static llvm::StringSet<> toldOfCache;
+    static llvm::StringSet<> reported;
     if (diagnostic.category == "diffattn-cache" &&
-        !toldOfCache.insert(diagnostic.message).second)
+        !reported.insert(diagnostic.message).second)
       continue;
     const bool always = diagnostic.kind == DiagnosticKind::Note ||
                         diagnostic.kind == DiagnosticKind::Warning;

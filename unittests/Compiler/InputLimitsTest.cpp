@@ -85,17 +85,17 @@ TEST(InputLimits, TextBeyondThem) {
 std::string checkSizes(llvm::StringRef text) {
   MLIRContext context;
   context.loadDialect<arith::ArithDialect, func::FuncDialect>();
-  std::string said;
+  std::string errors;
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
-    said += diagnostic.str();
+    errors += diagnostic.str();
     return success();
   });
   OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
-  EXPECT_TRUE(static_cast<bool>(module)) << said;
+  EXPECT_TRUE(static_cast<bool>(module)) << errors;
   if (!module)
     return "does not parse";
-  EXPECT_EQ(succeeded(checkSizeLimits(*module)), said.empty());
-  return said;
+  EXPECT_EQ(succeeded(checkSizeLimits(*module)), errors.empty());
+  return errors;
 }
 
 TEST(InputLimits, SizesWithinThem) {
@@ -136,11 +136,11 @@ TEST(InputLimits, SizesBeyondThem) {
 std::string checkCallsOf(llvm::StringRef text) {
   MLIRContext context(MLIRContext::Threading::DISABLED);
   context.loadDialect<func::FuncDialect>();
-  std::string said;
+  std::string errors;
   ScopedDiagnosticHandler handler(
-      &context, [&](Diagnostic &diagnostic) { said += diagnostic.str(); });
+      &context, [&](Diagnostic &diagnostic) { errors += diagnostic.str(); });
   OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
-  return module && succeeded(checkCalls(*module)) ? "" : said;
+  return module && succeeded(checkCalls(*module)) ? "" : errors;
 }
 
 TEST(InputLimits, FunctionsThatCallEachOther) {

@@ -35,7 +35,7 @@ namespace {
 struct GradientMap {
   MapOperands operands;
   /// A head's noise head is that divided by this.
-  OpFoldResult seenGroup;
+  OpFoldResult headsPerNoise;
   /// The softmax [B,heads,Tq,Tk], and the sums of exponentials [B,heads,Tq].
   Value weights, sum;
   /// The gradients of the scores behind the bias, and of the products of
@@ -137,7 +137,7 @@ private:
   GradientMap map1, map2;
   /// [B,Hn,Tq,Tk], -inf where the query does not see the key; null where every
   /// query sees every key.
-  Value seen;
+  Value visibility;
   /// A1 - L * A2, A1 of one map, and its gradient, [B,Hs,Tq,Tk].
   Value difference, dP;
   /// [B,Hs,Tq,dv]
@@ -153,13 +153,13 @@ private:
 Value Backward::buildOverPairs(const GradientMap &map,
                                ArrayRef<StructuredInput> read, Body body) {
   SmallVector<StructuredInput> all(read);
-  if (seen)
-    all.push_back({seen, {b, Axis(h, map.seenGroup), i, j}});
+  if (visibility)
+    all.push_back({visibility, {b, Axis(h, map.headsPerNoise), i, j}});
   return sb.generic(
       all, sb.empty(sb.sizes(map.weights)), {b, h, i, j}, {par, par, par, par},
       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
         Value value = body(ib, args);
-        if (!seen)
+        if (!visibility)
           return value;
         return arith::SelectOp::create(ib, isHidden(ib, args[read.size()]),
                                        f32(ib, 0.0f), value);
@@ -172,8 +172,8 @@ Value Backward::buildProducts(const GradientMap &map,
                               ArrayRef<OpFoldResult> sizes,
                               ArrayRef<int64_t> axes) {
   SmallVector<StructuredInput> read = {left, right};
-  if (seen)
-    read.push_back({seen, {b, Axis(h, map.seenGroup), i, j}});
+  if (visibility)
+    read.push_back({visibility, {b, Axis(h, map.headsPerNoise), i, j}});
   SmallVector<IteratorType> loops(5, red);
   SmallVector<Axis> outAxes;
   for (int64_t axis : axes) {
@@ -187,7 +187,7 @@ Value Backward::buildProducts(const GradientMap &map,
                           ib, widen(ib, args[0]), widen(ib, args[1]));
                       Value sum =
                           arith::AddFOp::create(ib, args.back(), product);
-                      if (!seen)
+                      if (!visibility)
                         return sum;
                       return arith::SelectOp::create(ib, isHidden(ib, args[2]),
                                                      args.back(), sum);
@@ -242,8 +242,8 @@ void Backward::buildMaps() {
   map1.operands = {op.getQ1(), op.getK1(), signal,
                    sb.ratio(signal, countHeads(op.getK1(), op.getKLayout())),
                    perNoise};
-  map1.seenGroup = perNoise;
-  map2.seenGroup = getOne();
+  map1.headsPerNoise = perNoise;
+  map2.headsPerNoise = getOne();
   if (op.hasSecondMap())
     map2.operands = {op.getQ2(), op.getK2(), noise,
                      sb.ratio(noise, countHeads(op.getK2(), op.getKLayout())),
@@ -260,7 +260,7 @@ void Backward::buildMaps() {
                    });
     // Both maps have the masks of the noise heads.
     if (map == maps.back() && !inputs.rules.masks.empty())
-      seen = buildSeen(sb, map->operands, inputs, softmax.scores);
+      visibility = buildVisibility(sb, map->operands, inputs, softmax.scores);
   }
 }
 

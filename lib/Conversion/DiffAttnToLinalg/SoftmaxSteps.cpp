@@ -273,8 +273,8 @@ Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
                      });
 }
 
-Value diffattn::buildSeen(StructuredBuilder &sb, const MapOperands &map,
-                          const ScoreInputs &inputs, Value out) {
+Value diffattn::buildVisibility(StructuredBuilder &sb, const MapOperands &map,
+                                const ScoreInputs &inputs, Value out) {
   return buildMasked(sb, map, inputs, out, [](ImplicitLocOpBuilder &b, Value) {
     return f32(b, 0.0f);
   });

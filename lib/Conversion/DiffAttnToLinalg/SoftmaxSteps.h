@@ -50,8 +50,8 @@ Value buildScores(StructuredBuilder &sb, const MapOperands &map,
 
 /// Overwrites `out`, f32 [B,heads,Tq,Tk]: -inf where the query does not see the
 /// key, and nowhere else.
-Value buildSeen(StructuredBuilder &sb, const MapOperands &map,
-                const ScoreInputs &inputs, Value out);
+Value buildVisibility(StructuredBuilder &sb, const MapOperands &map,
+                      const ScoreInputs &inputs, Value out);
 
 /// `init` [B,heads,Tq] raised to the maximum of each row of `scores`. NaN wins.
 Value buildRowMax(StructuredBuilder &sb, Value scores, Value init);

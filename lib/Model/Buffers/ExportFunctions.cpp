@@ -45,11 +45,11 @@ private:
   /// place.
   LogicalResult checkNames() {
     SymbolTable symbols(getOperation());
-    auto refuse = [&](StringRef name, const Twine &why) {
+    auto refuse = [&](StringRef name, const Twine &reason) {
       auto function = symbols.lookup<func::FuncOp>(name);
       if (!function || function.isDeclaration())
         return false;
-      function.emitError("expected another name: ") << why;
+      function.emitError("expected another name: ") << reason;
       return true;
     };
     for (auto function : getOperation().getOps<func::FuncOp>()) {

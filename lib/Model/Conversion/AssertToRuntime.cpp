@@ -111,11 +111,11 @@ private:
                       MessageTable &messages) {
     Location loc = op.getLoc();
     auto sides = findSides(op.getArg());
-    const bool tellsSides =
+    const bool hasSides =
         sides && (op.getMsg().contains("{0}") || op.getMsg().contains("{1}"));
     FailureOr<LLVM::LLVMFuncOp> fail = getOrDeclareRuntimeFunction(
         builder, getOperation(),
-        tellsSides ? RuntimeFunction::fail_with : RuntimeFunction::fail);
+        hasSides ? RuntimeFunction::fail_with : RuntimeFunction::fail);
     if (mlir::failed(fail))
       return failure();
     Block *block = op->getBlock();
@@ -123,10 +123,10 @@ private:
     Block *failed =
         builder.createBlock(rest->getParent(), rest->getParent()->end());
     std::string message =
-        tellsSides ? op.getMsg().str() : withoutSides(op.getMsg());
+        hasSides ? op.getMsg().str() : withoutSides(op.getMsg());
     SmallVector<Value> arguments = {
         LLVM::AddressOfOp::create(builder, loc, messages.getOrCreate(message))};
-    if (tellsSides)
+    if (hasSides)
       for (Value side : {sides->first, sides->second})
         arguments.push_back(side.getType().isIndex()
                                 ? arith::IndexCastOp::create(

@@ -70,8 +70,8 @@ bool Machine::failSteps(Operation *op) {
                   " steps, but the program takes more");
 }
 
-void Machine::setUndefined(const Inst &inst, const char *why) {
-  undefined = describeAt(inst.op, why);
+void Machine::setUndefined(const Inst &inst, const char *reason) {
+  undefined = describeAt(inst.op, reason);
 }
 
 Array Machine::take(const Inst &inst, int32_t number) {

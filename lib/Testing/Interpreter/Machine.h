@@ -111,9 +111,9 @@ public:
     return fail(InterpreterError::Kind::Fault, inst.op, message);
   }
   bool fail(Operation *op, llvm::Error error);
-  void markUndefined(const Inst &inst, const char *why) {
+  void markUndefined(const Inst &inst, const char *reason) {
     if (undefined.empty())
-      setUndefined(inst, why);
+      setUndefined(inst, reason);
   }
 
   /// The tensor of a register, moved out of it if this is its last use.
@@ -133,7 +133,7 @@ public:
 
 private:
   bool failSteps(Operation *op);
-  void setUndefined(const Inst &inst, const char *why);
+  void setUndefined(const Inst &inst, const char *reason);
 
   int64_t steps = 0, depth = 0;
   std::string undefined;

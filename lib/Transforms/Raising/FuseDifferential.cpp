@@ -44,9 +44,9 @@ struct Raised {
   unsigned place;
   Location loc;
   bool isSingle, droppedNanToNum, droppedNanGuard;
-  std::string whyF32;
+  std::string f32Reason;
 
-  void tell() const {
+  void emitRemark() const {
     if (droppedNanToNum)
       remark::passed(loc, options("DroppedNanToNum"))
           << remark::add("nan_to_num on the scores is gone: it changes "
@@ -55,9 +55,9 @@ struct Raised {
       remark::passed(loc, options("DroppedNanGuard"))
           << remark::add("nan_to_num on a map is gone: a row that sees no key "
                          "is zero");
-    if (!whyF32.empty())
+    if (!f32Reason.empty())
       remark::missed(loc, options("ComputedInF32"))
-          << remark::reason("{0}", whyF32)
+          << remark::reason("{0}", f32Reason)
           << remark::metric("Summary", "16-bit attention is computed in f32");
     remark::passed(loc, options("Raised"))
         << remark::add(isSingle ? "one map became a diffattn.attention"
@@ -65,13 +65,13 @@ struct Raised {
   }
 };
 
-/// A candidate that stays, to be told once nothing more can be raised.
+/// A candidate that stays; its remark waits until nothing more can be raised.
 struct Unraised {
   unsigned place;
   Operation *op;
   std::string reason;
 
-  void tell() const {
+  void emitRemark() const {
     remark::missed(op->getLoc(), options("NotRaised"))
         << remark::add("{0} stays", op->getName().getStringRef())
         << remark::reason("{0}", reason)
@@ -104,14 +104,14 @@ public:
       op->destroy();
   }
 
-  /// True if anything was raised, which is told then. What stays is told
-  /// otherwise.
+  /// Returns whether anything was raised, with remarks on that; otherwise they
+  /// are on candidates that stay.
   bool run() {
     if (progress.hasPairs) {
       if (raise(/*single=*/false))
         return true;
       progress.hasPairs = false;
-      progress.inPairs = told;
+      progress.inPairs = reported;
     }
     return options.singleMaps && raise(/*single=*/true);
   }
@@ -148,8 +148,8 @@ private:
   Progress &progress;
   ExprGraph graph;
   Maps maps;
-  /// The maps that a refusal was told of.
-  llvm::DenseSet<Value> told;
+  /// Maps of refusals that have a remark.
+  llvm::DenseSet<Value> reported;
   SmallVector<Raised> raised;
   llvm::SetVector<Operation *> removed;
   /// Ops of which the analysis is no longer true.
@@ -209,33 +209,33 @@ bool Round::raise(bool single) {
         continue;
       // An attention that depends on a refused difference would be refused
       // again.
-      bool news = llvm::any_of(maps.used,
-                               [&](Value map) { return !told.contains(map); });
-      if (!reason.empty() && news) {
+      bool isNew = llvm::any_of(
+          maps.used, [&](Value map) { return !reported.contains(map); });
+      if (!reason.empty() && isNew) {
         unraised.push_back(
             {candidate.place, candidate.root.getDefiningOp(), reason});
-        told.insert(maps.used.begin(), maps.used.end());
+        reported.insert(maps.used.begin(), maps.used.end());
       }
     }
   auto inOrder = [](const auto &a, const auto &b) { return a.place < b.place; };
   llvm::sort(raised, inOrder);
   for (const Raised &attention : raised)
-    attention.tell();
+    attention.emitRemark();
   if (!raised.empty())
     return true;
   llvm::sort(unraised, inOrder);
   if (!single)
     addNearMisses(unraised);
   for (const Unraised &difference : unraised)
-    difference.tell();
+    difference.emitRemark();
   return false;
 }
 
-/// Whatever else keeps a difference of softmaxes is told too.
+/// Adds differences of softmaxes that are no candidates.
 void Round::addNearMisses(SmallVectorImpl<Unraised> &unraised) {
   for (const NearMiss &miss : findNearMisses(graph, maps, function)) {
     if (llvm::any_of(miss.softmaxes,
-                     [&](Value map) { return told.contains(map); }))
+                     [&](Value map) { return reported.contains(map); }))
       continue;
     unraised.push_back({0, miss.op,
                         miss.recognized
@@ -243,7 +243,7 @@ void Round::addNearMisses(SmallVectorImpl<Unraised> &unraised) {
                               "difference is not understood"
                             : "a difference of softmaxes, one of which is not "
                               "understood"});
-    told.insert(miss.softmaxes.begin(), miss.softmaxes.end());
+    reported.insert(miss.softmaxes.begin(), miss.softmaxes.end());
   }
 }
 
@@ -264,7 +264,7 @@ void Round::markChanged(Value value) {
 }
 
 /// A product of values with what two maps make together is a near miss.
-std::string whyNotLinear(Maps &maps, Value root) {
+std::string getNonlinearReason(Maps &maps, Value root) {
   auto product = root.getDefiningOp<linalg::LinalgOp>();
   if (!product || product.getNumReductionLoops() == 0)
     return "";
@@ -346,7 +346,7 @@ bool Round::tryRaise(const Candidate &candidate, bool single,
   }
   if (!found) {
     if (reason.empty() && !single)
-      reason = whyNotLinear(maps, root);
+      reason = getNonlinearReason(maps, root);
     // One softmax of something else is no attention that is missed.
     else if (single && reason == kNoProduct)
       reason.clear();
@@ -393,7 +393,7 @@ bool Round::tryRaise(const Candidate &candidate, bool single,
                                  [](const Scores *scores) {
                                    return scores->droppedNanToNum;
                                  }),
-                    found->droppedNanGuard, precision.whyF32});
+                    found->droppedNanGuard, precision.f32Reason});
   return true;
 }
 

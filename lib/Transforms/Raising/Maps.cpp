@@ -551,10 +551,10 @@ std::optional<Terms> Maps::linearizeNode(Expr expr) {
   case Kind::Reduce: {
     if (std::optional<Terms> product = linearizeProduct(expr))
       return product;
-    std::string why = std::exchange(reason, "");
+    std::string before = std::exchange(reason, "");
     std::optional<Terms> sum = linearizeFewFold(expr);
     if (!sum)
-      reason = why;
+      reason = before;
     return sum;
   }
   default:

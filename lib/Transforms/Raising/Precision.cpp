@@ -158,12 +158,12 @@ Precision choosePrecision(ExprGraph &graph, Differential &found,
     std::string type;
     llvm::raw_string_ostream(type) << half;
     if (!wide.empty()) {
-      precision.whyF32 = wide + " is no exact widening of " + type;
+      precision.f32Reason = wide + " is no exact widening of " + type;
       continue;
     }
     if (!found.roundedTo.contains(half) && !epilogue.roundedTo.contains(half) &&
         !isRoundedBehind(epilogue.result, half)) {
-      precision.whyF32 =
+      precision.f32Reason =
           "neither the maps nor the result is rounded to " + type;
       continue;
     }

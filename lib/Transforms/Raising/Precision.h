@@ -27,7 +27,7 @@ struct Precision {
   /// Element type of queries, keys and values.
   Type elements;
   /// Why 16-bit operands are computed in f32; empty where they are not.
-  std::string whyF32;
+  std::string f32Reason;
 };
 
 /// A 16-bit type T where queries, keys and values are exact widenings of it,

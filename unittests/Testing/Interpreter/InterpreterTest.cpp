@@ -141,10 +141,10 @@ TEST_F(InterpreterTest, WeightsAreAskedForByNameAndLayer) {
       %v = ml_program.global_load_const @v : tensor<2xf32>
       return %w, %v : tensor<2xf32>, tensor<2xf32>
     })";
-  std::vector<std::pair<std::string, int64_t>> asked;
+  std::vector<std::pair<std::string, int64_t>> requests;
   Type given = Float32Type::get(&context);
   options.weight = [&](StringRef name, int64_t layer, RankedTensorType type) {
-    asked.emplace_back(name.str(), layer);
+    requests.emplace_back(name.str(), layer);
     float values[] = {1, static_cast<float>(layer)};
     return Array::read(given, type.getShape(), values);
   };
@@ -156,7 +156,7 @@ TEST_F(InterpreterTest, WeightsAreAskedForByNameAndLayer) {
   EXPECT_EQ(outcome->results[1].getFloat(1), -1.0);
   const std::vector<std::pair<std::string, int64_t>> expected = {{"w.{}", 2},
                                                                  {"v", -1}};
-  EXPECT_EQ(asked, expected);
+  EXPECT_EQ(requests, expected);
 
   i = 3;
   EXPECT_FALSE(run(text, array(IndexType::get(&context), {}, &i)));

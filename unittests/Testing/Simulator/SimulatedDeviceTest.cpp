@@ -349,15 +349,15 @@ TEST_F(SimulatedDeviceTest, AssertionsAboutTheDevice) {
   auto check = [](void *at) {
     diffattn_rt_device_check(at, "expected a\0expected b\0");
   };
-  auto tell = [&](int32_t code) {
+  auto callWithStatus = [&](int32_t code) {
     ok(device->copy_in(device, nullptr, status, &code, 4));
     return diffattn_rt_call_on(context, check,
                                reinterpret_cast<void *>(status));
   };
-  EXPECT_EQ(tell(0), 0);
-  EXPECT_EQ(tell(1), 1);
+  EXPECT_EQ(callWithStatus(0), 0);
+  EXPECT_EQ(callWithStatus(1), 1);
   EXPECT_STREQ(diffattn_rt_error(), "expected a");
-  EXPECT_EQ(tell(2), 1);
+  EXPECT_EQ(callWithStatus(2), 1);
   EXPECT_STREQ(diffattn_rt_error(), "expected b");
   diffattn_context_destroy(context);
 }
@@ -403,32 +403,32 @@ TEST_F(SimulatedDeviceTest, CopiesBackTheRowsOfAView) {
 TEST_F(SimulatedDeviceTest, WorksOnTheStreamThatItIsGiven) {
   // Calls of the device's table are logged, then handed on to the simulator.
   static std::string log;
-  static diffattn_device asked;
+  static diffattn_device original;
   log.clear();
-  asked = *device;
+  original = *device;
   device->stream_wrap = [](diffattn_device *d, void *native,
                            diffattn_stream **out) {
     log += "wrap " + std::to_string(reinterpret_cast<intptr_t>(native)) + "\n";
-    return asked.stream_wrap(d, native, out);
+    return original.stream_wrap(d, native, out);
   };
   device->stream_wait = [](diffattn_device *d, diffattn_stream *stream) {
     log += "wait\n";
-    return asked.stream_wait(d, stream);
+    return original.stream_wait(d, stream);
   };
   device->stream_destroy = [](diffattn_device *d, diffattn_stream *stream) {
     log += "destroy\n";
-    return asked.stream_destroy(d, stream);
+    return original.stream_destroy(d, stream);
   };
   static diffattn_stream *filled, *copied;
   device->fill = [](diffattn_device *d, diffattn_stream *stream,
                     diffattn_address to, int32_t value, int64_t bytes) {
     filled = stream;
-    return asked.fill(d, stream, to, value, bytes);
+    return original.fill(d, stream, to, value, bytes);
   };
   device->copy = [](diffattn_device *d, diffattn_stream *stream,
                     diffattn_address to, diffattn_address from, int64_t bytes) {
     copied = stream;
-    return asked.copy(d, stream, to, from, bytes);
+    return original.copy(d, stream, to, from, bytes);
   };
   auto streamOf = [&](DeviceProgram &program) {
     diffattn_address memory = 0;
