@@ -46,7 +46,7 @@ void emitVisits(ScoringBuilder &p) {
   KeyPartition keys = p.scoring.cutKeys(p.item, p.s);
   p.scoring.relateKvBlocks(p.item, p.s, keys);
   for (Value value :
-       {keys.seen.low, keys.seen.high, keys.blocks, p.s.lows, p.s.highs})
+       {keys.visible.low, keys.visible.high, keys.blocks, p.s.lows, p.s.highs})
     p.expose(value);
   Value count = b.at(p.exposed, b.i64, b.index(kCount));
   p.scoring.forKvBlocks(p.s, keys, [&](Value number) {
@@ -101,13 +101,13 @@ bool anyPair(const BlockCheck &block, const Visit &visit, Is is) {
 void BlockCheck::checkRanges() const {
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t key = 0; key < c.sizes.keys; ++key) {
-      const bool isSeen = c.isInRange(batch, firstRow + row, key);
-      if (isSeen)
+      const bool isVisible = c.isInRange(batch, firstRow + row, key);
+      if (isVisible)
         EXPECT_TRUE(key >= getSeenLow() && key < getSeenHigh());
       if (!c.spec.hasPositionMask())
         continue;
-      ASSERT_EQ(isSeen, key >= phase.getPointer<int32_t>(3)[row] &&
-                            key < phase.getPointer<int32_t>(4)[row])
+      ASSERT_EQ(isVisible, key >= phase.getPointer<int32_t>(3)[row] &&
+                               key < phase.getPointer<int32_t>(4)[row])
           << "row " << firstRow + row << ", key " << key;
     }
 }

@@ -182,7 +182,7 @@ constexpr int64_t kBlocks = 32, kMaxBlocks = 32;
 
 void emitScores(ScoringBuilder &p) {
   KeyPartition keys = emitBegin(p.scoring, p.item, p.s);
-  p.expose(keys.seen.low);
+  p.expose(keys.visible.low);
   for (int map : {0, 1})
     for (Value part : {p.s.maxima[map], p.s.sums[map], p.s.factors[map],
                        p.s.history[map], p.s.scores[map]})

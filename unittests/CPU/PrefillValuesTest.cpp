@@ -186,21 +186,21 @@ TEST_P(PrefillValuesTest, NumbersThatAreNotFiniteAreFound) {
     Phase phase(c, [&](PhaseBuilder &builder) {
       ValuesBuilder p(builder, c.spec);
       KvBlock kvBlock{p.getInput(0), p.getInput(1), Value()};
-      Value found = p.values.hasNonFinite(
+      Value hasNonFinite = p.values.hasNonFinite(
           {kvBlock, p.valueHead.base, p.valueHead.columns});
-      p.expose(p.b.select(found, p.b.index(1), p.b.index(0)));
+      p.expose(p.b.select(hasNonFinite, p.b.index(1), p.b.index(0)));
     });
-    auto isFound = [&](int64_t first, int64_t n) {
+    auto isDetected = [&](int64_t first, int64_t n) {
       phase.run(0, {first, n});
       return phase.getNumber(0) == 1;
     };
-    EXPECT_FALSE(isFound(0, 10));
-    EXPECT_TRUE(isFound(0, 11));
-    EXPECT_TRUE(isFound(10, 1));
-    EXPECT_FALSE(isFound(11, 49));
-    EXPECT_TRUE(isFound(11, 50));
-    EXPECT_FALSE(isFound(61, 29));
-    EXPECT_FALSE(isFound(10, 0));
+    EXPECT_FALSE(isDetected(0, 10));
+    EXPECT_TRUE(isDetected(0, 11));
+    EXPECT_TRUE(isDetected(10, 1));
+    EXPECT_FALSE(isDetected(11, 49));
+    EXPECT_TRUE(isDetected(11, 50));
+    EXPECT_FALSE(isDetected(61, 29));
+    EXPECT_FALSE(isDetected(10, 0));
   }
 }
 

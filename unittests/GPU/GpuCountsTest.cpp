@@ -21,10 +21,10 @@ namespace {
 enum Buffer : size_t { Q1, K1, Q2, K2, V, O, Lambda, Weight };
 
 const sim::BufferStats &buffer(const sim::LaunchStats &stats, Buffer which) {
-  const sim::BufferStats *found = stats.findBuffer(std::to_string(which));
-  EXPECT_TRUE(found) << which;
+  const sim::BufferStats *match = stats.findBuffer(std::to_string(which));
+  EXPECT_TRUE(match) << which;
   static const sim::BufferStats none;
-  return found ? *found : none;
+  return match ? *match : none;
 }
 
 uint64_t moved(const sim::BufferStats &stats) {

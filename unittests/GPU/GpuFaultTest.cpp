@@ -108,12 +108,12 @@ private:
     Outcome outcome = compiled.run(shape, kSeed);
     SCOPED_TRACE(stringifyInjection(expected.injection).str() + " at place " +
                  std::to_string(index) + " of " + kernel);
-    bool found = expected.wrong && outcome.worst() > 1.0;
-    found |= llvm::any_of(expected.kinds, [&](FaultKind kind) {
+    bool isShown = expected.wrong && outcome.worst() > 1.0;
+    isShown |= llvm::any_of(expected.kinds, [&](FaultKind kind) {
       return outcome.report.has(kind);
     });
-    EXPECT_TRUE(found) << "faults: " << outcome.report.str()
-                       << "error in bounds: " << outcome.worst();
+    EXPECT_TRUE(isShown) << "faults: " << outcome.report.str()
+                         << "error in bounds: " << outcome.worst();
   }
 };
 

@@ -108,22 +108,22 @@ TEST(GpuSequences, DecodeFromPages) {
 
 /// Prefill, decode and f32 with one map, from pages and of sequences.
 TEST(GpuSequences, OneMap) {
-  auto ofOne = [](Signature s) {
+  auto withOneMap = [](Signature s) {
     s.maps = 1;
     s.signal = s.noise = 4;
     s.key1 = s.value = 2;
     return s;
   };
-  Signature s = ofOne(paged(small(64, 64)));
+  Signature s = withOneMap(paged(small(64, 64)));
   s.left = 40;
   expectRight(s, {pagesOf(48, {90, 60}, 20, 96)});
   s.type = "f32";
   expectRight(s, {pagesOf(7, {70, 10}, 6, 70)});
-  s = ofOne(paged(small(20, 36)));
+  s = withOneMap(paged(small(20, 36)));
   s.queries = 2;
   s.rms = true;
   expectRight(s, {pagesOf(16, {300, 0, 129}, 2, 304)});
-  s = ofOne(small(64, 64));
+  s = withOneMap(small(64, 64));
   s.packed = s.gate = true;
   expectRight(s, {packed({70, 0, 64, 3, 130}, {70, 9, 100, 0, 64}),
                   packed({1, 3, 0, 1}, {9, 40, 20, 1})});

@@ -165,8 +165,8 @@ public:
 
 private:
   /// Whether some order of threads and timing of copies shows it.
-  bool isFound(CompiledCase &compiled, const Expected &expected,
-               std::string &said) {
+  bool isDetected(CompiledCase &compiled, const Expected &expected,
+                  std::string &reports) {
     for (const Shape &shape : getShapes(expected))
       for (sim::CopyTiming copies :
            {sim::CopyTiming::Late, sim::CopyTiming::Early})
@@ -176,16 +176,16 @@ private:
           options.copies = copies;
           Outcome outcome =
               compiled.run(shape, kSeed, options, /*compare=*/expected.wrong);
-          bool found = expected.wrong && outcome.worst() > 1.0;
-          found |= llvm::any_of(expected.kinds, [&](FaultKind kind) {
+          bool isShown = expected.wrong && outcome.worst() > 1.0;
+          isShown |= llvm::any_of(expected.kinds, [&](FaultKind kind) {
             return outcome.report.has(kind);
           });
-          if (found)
+          if (isShown)
             return true;
-          said += outcome.report.str();
+          reports += outcome.report.str();
           if (expected.wrong)
-            said += " error in bounds: " + std::to_string(outcome.worst());
-          said += "\n";
+            reports += " error in bounds: " + std::to_string(outcome.worst());
+          reports += "\n";
         }
     return false;
   }
@@ -236,10 +236,10 @@ void Broken::expectAllFound(
       llvm::raw_string_ostream os(message);
       ASSERT_FALSE(llvm::verifyModule(*broken, &os)) << message;
       compiled.replaceKernels(*broken);
-      std::string said;
-      EXPECT_TRUE(isFound(compiled, expected, said))
+      std::string reports;
+      EXPECT_TRUE(isDetected(compiled, expected, reports))
           << stringifyInjection(expected.injection).str() << " at place " << at
-          << " of " << count << ": " << said;
+          << " of " << count << ": " << reports;
     }
   }
 }
@@ -333,7 +333,7 @@ TEST_P(GpuPersistentFaultTest, IsFound) {
 /// Whether a run shows that boxes of the map `wrong` have `more` rows more: by
 /// bytes that a barrier does not expect, places that others write, or numbers.
 bool findsBox(CompiledCase &compiled, Shape shape, int64_t wrong, int64_t more,
-              std::string &said) {
+              std::string &reports) {
   constexpr unsigned kSeed = 7;
   shape.wrongMap = wrong;
   shape.moreRows = more;
@@ -345,7 +345,7 @@ bool findsBox(CompiledCase &compiled, Shape shape, int64_t wrong, int64_t more,
       Outcome outcome = compiled.run(shape, kSeed, options);
       if (!outcome.report.clean() || outcome.worst() > 1.0)
         return true;
-      said += " error in bounds: " + std::to_string(outcome.worst()) + "\n";
+      reports += " error in bounds: " + std::to_string(outcome.worst()) + "\n";
     }
   return false;
 }
@@ -360,9 +360,9 @@ void expectBoxesFound(const Signature &s, const Shape &shape) {
   ASSERT_GT(whole.maps, 0);
   for (int64_t map = 0; map < whole.maps; ++map)
     for (int64_t more : {-1, 1}) {
-      std::string said;
-      EXPECT_TRUE(findsBox(compiled, shape, map, more, said))
-          << "map " << map << " with " << more << " rows more: " << said;
+      std::string reports;
+      EXPECT_TRUE(findsBox(compiled, shape, map, more, reports))
+          << "map " << map << " with " << more << " rows more: " << reports;
     }
 }
 

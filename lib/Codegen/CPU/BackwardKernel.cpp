@@ -38,7 +38,7 @@ static constexpr int64_t kGroupsPerThread = 2;
 
 /// Slices that are work items need the memory of so many gradients of keys and
 /// values.
-static constexpr int64_t kMostSlices = 8;
+static constexpr int64_t kMaxSlices = 8;
 
 /// Keys whose sums one work item adds up.
 static constexpr int64_t kKeysPerItem = 256;
@@ -540,9 +540,9 @@ static void cutWork(KernelBuilder &b, SpecBuilder &builder,
   spec.groups = builder.bind(countGroups(b, heads));
   const int64_t rows = spec.schedule.getQBlockSize();
   Value queries = builder.value(attention.queries), one = b.index(1);
-  Value most = b.max(b.min(b.div(queries, spec.schedule.getQSliceSize()),
-                           b.index(kMostSlices)),
-                     one);
+  Value most = b.max(
+      b.min(b.div(queries, spec.schedule.getQSliceSize()), b.index(kMaxSlices)),
+      one);
   Value perSlice =
       b.roundUp(b.div(b.add(queries, b.sub(most, one)), most), rows);
   perSlice = b.max(perSlice, b.index(rows));

@@ -96,12 +96,12 @@ void BackwardPhases::addRowSums(const PrefillItem &item,
 //===----------------------------------------------------------------------===//
 
 Value BackwardPhases::hasNonFinite(Value panel, Value rows, Value stride) {
-  Value found = b.loop(b.index(0), b.mul(rows, stride), b.lanes, b.zero(),
-                       [&](Value i, ValueRange carried) {
-                         return SmallVector<Value>{b.fma(
-                             b.load(b.vector, panel, i), b.zero(), carried[0])};
-                       })[0];
-  Value sum = b.sum(found);
+  Value sums = b.loop(b.index(0), b.mul(rows, stride), b.lanes, b.zero(),
+                      [&](Value i, ValueRange carried) {
+                        return SmallVector<Value>{b.fma(
+                            b.load(b.vector, panel, i), b.zero(), carried[0])};
+                      })[0];
+  Value sum = b.sum(sums);
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
 }
 
@@ -109,7 +109,7 @@ Value BackwardPhases::findSuspects(const PrefillItem &item,
                                    const BackwardLayout &s) {
   if (!mayHide())
     return {};
-  Value found = hasNonFinite(s.rowGradients, item.rows, sizes.paddedValueDim);
+  Value hasAny = hasNonFinite(s.rowGradients, item.rows, sizes.paddedValueDim);
   for (int map : attention.maps()) {
     Value inQueries;
     if (scoring.atom.scalesQueries) {
@@ -122,9 +122,9 @@ Value BackwardPhases::findSuspects(const PrefillItem &item,
       inQueries = emitHasNonFinite(v, {operand, base, item.firstRow, item.rows},
                                    cutHead());
     }
-    found = arith::OrIOp::create(b, found, inQueries);
+    hasAny = arith::OrIOp::create(b, hasAny, inQueries);
   }
-  return found;
+  return hasAny;
 }
 
 std::pair<Value, Value>

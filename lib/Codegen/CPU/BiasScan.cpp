@@ -89,7 +89,7 @@ private:
     // Fewer keys than a vector go one by one.
     const int64_t lanes = 32 * b.lanes / width;
     auto type = VectorType::get({lanes}, element);
-    SmallVector<Value> found = b.choose(
+    SmallVector<Value> bits = b.choose(
         b.less(r.keys, b.index(lanes)), ValueRange(begin(element)).getTypes(),
         [&] { return scanRows(element, 1); },
         [&] {
@@ -105,8 +105,8 @@ private:
     auto compare = [&](arith::CmpIPredicate predicate, Value value) -> Value {
       return arith::CmpIOp::create(b, predicate, value, zero);
     };
-    return {compare(arith::CmpIPredicate::eq, found[0]),
-            wantsNone ? compare(arith::CmpIPredicate::ne, found[1])
+    return {compare(arith::CmpIPredicate::eq, bits[0]),
+            wantsNone ? compare(arith::CmpIPredicate::ne, bits[1])
                       : b.boolean(false)};
   }
 

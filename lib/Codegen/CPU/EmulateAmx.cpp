@@ -305,10 +305,10 @@ void TileMemory::handOn(Operation *terminator) {
   b.setLoc(terminator->getLoc());
   SmallVector<std::pair<OpOperand *, Value>> moves;
   for (OpOperand &operand : terminator->getOpOperands()) {
-    auto found = types.find(operand.get());
-    if (found == types.end())
+    auto it = types.find(operand.get());
+    if (it == types.end())
       continue;
-    amx::TileType type = found->second;
+    amx::TileType type = it->second;
     Value from = operand.get();
     if (!slots.contains(from)) {
       Value between = makeSlot(type);

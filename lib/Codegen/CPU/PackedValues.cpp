@@ -15,10 +15,10 @@ using namespace mlir::diffattn;
 
 /// Blocks of queries that read a head's values, from which on packing them
 /// first takes less than each block's own packing.
-static constexpr int64_t kLeastReaders = 3;
+static constexpr int64_t kMinReaders = 3;
 
 /// The most memory that a call may take for packed values.
-static constexpr int64_t kMostBytes = 256 << 20;
+static constexpr int64_t kMaxPackedBytes = 256 << 20;
 
 bool mlir::diffattn::mayPackValues(const AttentionSpec &spec) {
   return spec.getAtom().pack > 1 && !spec.isPaged();
@@ -48,9 +48,9 @@ PackedValuesPlan mlir::diffattn::emitPackedValuesPlan(KernelBuilder &b,
                         getStride(b, sizes.valueDim));
   Value bytes = b.mul(b.mul(heads, numbers), 4);
   // Multiplied, not divided: there may be no heads.
-  Value hasReaders = b.less(b.mul(sizes.valueHeads, kLeastReaders - 1),
+  Value hasReaders = b.less(b.mul(sizes.valueHeads, kMinReaders - 1),
                             b.mul(sizes.signalHeads, blocks));
-  return {b.both(hasReaders, b.less(bytes, b.index(kMostBytes + 1))),
+  return {b.both(hasReaders, b.less(bytes, b.index(kMaxPackedBytes + 1))),
           b.mul(heads, b.ceilDiv(sizes.keys, getItemKeys(spec))), bytes};
 }
 
@@ -91,10 +91,10 @@ Value mlir::diffattn::findPackedValues(KernelValues &v, Value context,
   // Behind the last key lie zeros, behind others a key that is not asked for.
   Value ends =
       arith::OrIOp::create(b, isWhole(n), b.equal(b.add(first, n), keys));
-  Value isThere =
+  Value isPacked =
       b.both(b.less(b.index(0), address), b.both(isWhole(first), ends));
   return b.choose(
-      isThere, b.pointer,
+      isPacked, b.pointer,
       [&] {
         Value number = b.add(b.mul(batch, v.size(v.spec.valueHeads)), head);
         Value row = b.add(b.mul(number, getRows(b, atom, keys)),

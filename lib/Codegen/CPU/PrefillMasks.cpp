@@ -27,24 +27,25 @@ TileKeys PrefillScoring::packKeyRanges(const PrefillItem &item,
                                        const ScoringLayout &s) {
   Value last = b.add(item.firstRow, getLastLane(item));
   TileKeys keys = masks.getTileKeys(item.firstRow, last);
-  KeyRange seen = keys.some;
+  KeyRange visible = keys.some;
   if (!spec.hasPositionMask())
-    return {seen, seen};
+    return {visible, visible};
   int64_t tile = schedule.getQk().height;
   Value lastOfAll = b.add(item.firstRow, b.index(schedule.getQBlockSize() - 1));
   Value low = masks.getTileKeys(item.firstRow, lastOfAll).all.low;
   KeyRange whole;
   whole.low =
-      b.min(b.add(seen.low, b.roundUp(b.sub(low, seen.low), tile)), seen.high);
+      b.min(b.add(visible.low, b.roundUp(b.sub(low, visible.low), tile)),
+            visible.high);
   Value common = b.max(b.sub(keys.all.high, whole.low), b.index(0));
   whole.high = masks.high ? b.add(whole.low, b.mul(b.div(common, tile), tile))
-                          : seen.high;
+                          : visible.high;
   b.loop(b.mul(item.vectors, b.lanes), [&](Value lane) {
     KeyRange range = masks.getRowKeys(b.min(b.add(item.firstRow, lane), last));
     b.store(b.narrow(range.low), s.lows, b.i32, lane);
     b.store(b.narrow(range.high), s.highs, b.i32, lane);
   });
-  return {seen, whole};
+  return {visible, whole};
 }
 
 KeyPartition PrefillScoring::cutKeys(const PrefillItem &item,
@@ -54,9 +55,9 @@ KeyPartition PrefillScoring::cutKeys(const PrefillItem &item,
   auto countBlocks = [&](Value low, Value high) {
     return b.ceilDiv(b.sub(high, low), schedule.getKvBlockSize());
   };
-  result.blocksBefore = countBlocks(result.seen.low, result.whole.low);
+  result.blocksBefore = countBlocks(result.visible.low, result.whole.low);
   result.blocksWhole = countBlocks(result.whole.low, result.whole.high);
-  Value blocksAfter = countBlocks(result.whole.high, result.seen.high);
+  Value blocksAfter = countBlocks(result.whole.high, result.visible.high);
   result.blocks =
       b.add(result.blocksBefore, b.add(result.blocksWhole, blocksAfter));
   return result;
@@ -71,8 +72,8 @@ KvBlock PrefillScoring::cutKvBlock(const KeyPartition &keys, Value number) {
   };
   Value inRange =
       pick(number, b.sub(number, keys.blocksBefore), b.sub(number, upToWhole));
-  Value begin = pick(keys.seen.low, keys.whole.low, keys.whole.high);
-  Value end = pick(keys.whole.low, keys.whole.high, keys.seen.high);
+  Value begin = pick(keys.visible.low, keys.whole.low, keys.whole.high);
+  Value end = pick(keys.whole.low, keys.whole.high, keys.visible.high);
   KvBlock result;
   result.first = b.add(begin, b.mul(inRange, schedule.getKvBlockSize()));
   result.n =

@@ -22,7 +22,7 @@ Value PrefillScoring::getPosition(const PrefillItem &item,
                                   const KeyPartition &keys,
                                   const KvBlock &kvBlock) {
   KeyPaths paths = getKeyPaths(spec);
-  Value position = b.sub(kvBlock.first, keys.seen.low);
+  Value position = b.sub(kvBlock.first, keys.visible.low);
   if (!paths.shared)
     return b.index(0);
   if (!paths.online)
@@ -169,18 +169,18 @@ Value PrefillScoring::loadMaskLanes(const PrefillItem &item,
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, bias, lowest);
 }
 
-/// The score of a key in lanes whose queries see the keys of `seen`, i32, and
-/// `lowest` in the others.
-static Value hideOutside(KernelBuilder &b, const KeyRange &seen, Value key,
+/// The score of a key in lanes whose queries see the keys of `visible`, i32,
+/// and `lowest` in the others.
+static Value hideOutside(KernelBuilder &b, const KeyRange &visible, Value key,
                          Value score, Value lowest) {
   Value number = b.splat(b.narrow(key));
   auto compare = [&](arith::CmpIPredicate predicate, Value limit) {
     return arith::CmpIOp::create(b, predicate, number, limit);
   };
-  Value isFrom = compare(arith::CmpIPredicate::sge, seen.low);
-  Value isBelow = compare(arith::CmpIPredicate::slt, seen.high);
-  Value visible = arith::AndIOp::create(b, isFrom, isBelow);
-  return arith::SelectOp::create(b, visible, score, lowest);
+  Value isFrom = compare(arith::CmpIPredicate::sge, visible.low);
+  Value isBelow = compare(arith::CmpIPredicate::slt, visible.high);
+  Value isInRange = arith::AndIOp::create(b, isFrom, isBelow);
+  return arith::SelectOp::create(b, isInRange, score, lowest);
 }
 
 /// Scale, where the product has left it out, and softcap.
@@ -213,10 +213,10 @@ void PrefillScoring::editScores(const PrefillItem &item, const ScoringLayout &s,
     packBias(item, s, kvBlock);
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   forEachVector(item, [&](Value lane) {
-    KeyRange seen;
+    KeyRange visible;
     if (spec.hasPositionMask())
-      seen = {b.load(b.integers, s.lows, b.i32, lane),
-              b.load(b.integers, s.highs, b.i32, lane)};
+      visible = {b.load(b.integers, s.lows, b.i32, lane),
+                 b.load(b.integers, s.highs, b.i32, lane)};
     auto edit = [&](Value key, ValueRange maximum) {
       Value position = b.add(b.mul(key, schedule.getQBlockSize()), lane);
       Value score = b.load(b.vector, place.scores, position);
@@ -229,7 +229,8 @@ void PrefillScoring::editScores(const PrefillItem &item, const ScoringLayout &s,
       };
       score = masks.maskElements(score, /*inPartialTile=*/true);
       if (spec.hasPositionMask())
-        score = hideOutside(b, seen, b.add(kvBlock.first, key), score, lowest);
+        score =
+            hideOutside(b, visible, b.add(kvBlock.first, key), score, lowest);
       b.store(score, place.scores, position);
       return SmallVector<Value>{emitMaximum(b, maximum[0], score)};
     };

@@ -22,10 +22,10 @@
 namespace mlir::diffattn {
 
 /// The keys that a block of queries sees, in three ranges: `whole`, which every
-/// query sees, and those of `seen` before and after it. Each range is cut into
-/// KV blocks, `blocks` in all.
+/// query sees, and those of `visible` before and after it. Each range is cut
+/// into KV blocks, `blocks` in all.
 struct KeyPartition {
-  KeyRange seen, whole;
+  KeyRange visible, whole;
   Value blocksBefore, blocksWhole, blocks;
 };
 

@@ -75,7 +75,7 @@ void PrefillValues::combineKvBlock(const PrefillItem &item,
                                    const KeyPartition &keys, Value number) {
   KvBlock kvBlock = scoring.getKvBlock(s, keys, number);
   scoring.updateFactors(item, s, number, s.sums);
-  Value position = b.sub(kvBlock.first, keys.seen.low);
+  Value position = b.sub(kvBlock.first, keys.visible.low);
   Value e1 = scoring.getMapScores(s, 0, position).weights, e2 = e1,
         factor2 = s.newMaxima;
   if (spec.hasSecondMap()) {
@@ -227,10 +227,11 @@ Value PrefillValues::givesWeight(Value exponentials, Value row, Value key) {
 
 Value PrefillValues::isVisible(const ValueProduct &product, Value row,
                                Value key) {
-  Value seen = givesWeight(product.evidence.front(), row, key);
+  Value isVisible = givesWeight(product.evidence.front(), row, key);
   for (Value other : ArrayRef<Value>(product.evidence).drop_front())
-    seen = arith::OrIOp::create(b, seen, givesWeight(other, row, key));
-  return seen;
+    isVisible =
+        arith::OrIOp::create(b, isVisible, givesWeight(other, row, key));
+  return isVisible;
 }
 
 /// `sum` and the products of a pack of keys, of which those count that the row

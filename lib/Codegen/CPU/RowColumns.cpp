@@ -67,7 +67,7 @@ Value mlir::diffattn::emitHasNonFinite(KernelValues &v, const OperandRows &rows,
                     b.mul(b.add(rows.first, row), stride));
     return b.fma(loadColumns(v, rows.operand, at, c), b.zero(), sum);
   };
-  Value found = b.loop(
+  Value sums = b.loop(
       b.index(0), rows.n, 1, b.zero(), [&](Value row, ValueRange carried) {
         return b.loop(b.index(0), columns.whole, b.lanes, carried,
                       [&](Value c, ValueRange carried) {
@@ -78,13 +78,13 @@ Value mlir::diffattn::emitHasNonFinite(KernelValues &v, const OperandRows &rows,
   if (columns.mayHaveRest) {
     Value rowsWithRest =
         b.select(b.less(b.index(0), columns.rest), rows.n, b.index(0));
-    found = b.loop(
-        b.index(0), rowsWithRest, 1, found, [&](Value row, ValueRange carried) {
+    sums = b.loop(
+        b.index(0), rowsWithRest, 1, sums, [&](Value row, ValueRange carried) {
           return SmallVector<Value>{add(
               row, {columns.whole, columns.mask, columns.rest}, carried[0])};
         })[0];
   }
-  Value sum = b.sum(found);
+  Value sum = b.sum(sums);
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
 }
 

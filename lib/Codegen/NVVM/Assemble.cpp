@@ -61,12 +61,12 @@ static std::vector<PtxasKernel> parseReport(StringRef text) {
 std::optional<std::string> mlir::diffattn::findPtxas(const PtxasSearch &search,
                                                      std::string &error) {
   SmallVector<std::string> tried;
-  auto isThere = [&](const Twine &path) {
+  auto isExecutable = [&](const Twine &path) {
     tried.push_back(path.str());
     return llvm::sys::fs::can_execute(path);
   };
   if (StringRef(search.program).contains('/')) {
-    if (isThere(search.program))
+    if (isExecutable(search.program))
       return search.program;
   } else {
     SmallVector<StringRef> folders;
@@ -74,10 +74,10 @@ std::optional<std::string> mlir::diffattn::findPtxas(const PtxasSearch &search,
     if (path)
       StringRef(*path).split(folders, ':', -1, /*KeepEmpty=*/false);
     for (StringRef folder : folders)
-      if (isThere(folder + "/" + search.program))
+      if (isExecutable(folder + "/" + search.program))
         return tried.back();
     for (const std::string &folder : search.folders)
-      if (isThere(folder + "/" + search.program))
+      if (isExecutable(folder + "/" + search.program))
         return tried.back();
   }
   error = "expected ptxas of CUDA 12 or 13, but found none; tried " +

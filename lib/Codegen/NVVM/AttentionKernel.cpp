@@ -90,9 +90,9 @@ std::pair<Value, Value> AttentionKernel::findTiles(const QueryBlock &queries,
                                                    int64_t keys) {
   Value lastRow =
       b.minS(b.add(queries.clusterRow, spec.getClusterRows()), this->queries());
-  VisibleRange seen = masks->getRange({queries.clusterRow}, {lastRow, -1});
-  Value end = masks->emit(seen.end);
-  Value begin = b.maxS(masks->emit(seen.begin), b.i32(0));
+  VisibleRange visible = masks->getRange({queries.clusterRow}, {lastRow, -1});
+  Value end = masks->emit(visible.end);
+  Value begin = b.maxS(masks->emit(visible.begin), b.i32(0));
   if (masks->hasTiles()) {
     masks->beginBlock(queries.firstRow, spec.getRows());
     std::tie(begin, end) = masks->narrow(begin, end, spec.getThreads());
@@ -103,12 +103,12 @@ std::pair<Value, Value> AttentionKernel::findTiles(const QueryBlock &queries,
 
 Value AttentionKernel::isSeenInPart(Value row, int64_t rows, Value key,
                                     int64_t keys) {
-  VisibleRange seen = masks->getRange({row}, {row, rows - 1});
-  Value lastSeen = masks->emit(seen.wholeEnd, -1);
-  Value firstSeen = masks->emit(seen.wholeBegin);
+  VisibleRange visible = masks->getRange({row}, {row, rows - 1});
+  Value lastVisible = masks->emit(visible.wholeEnd, -1);
+  Value firstVisible = masks->emit(visible.wholeBegin);
   return b.orI(
-      b.compare(LLVM::ICmpPredicate::sgt, b.add(key, keys - 1), lastSeen),
-      b.compare(LLVM::ICmpPredicate::slt, key, firstSeen));
+      b.compare(LLVM::ICmpPredicate::sgt, b.add(key, keys - 1), lastVisible),
+      b.compare(LLVM::ICmpPredicate::slt, key, firstVisible));
 }
 
 Value AttentionKernel::getLog2Scale() {

@@ -243,8 +243,9 @@ public:
   /// weight / (sum + sink), relative to the maximum of the row: what its
   /// accumulators are multiplied by; 0 for a row without keys, whatever the
   /// weight is. NaN stays NaN. Stores the logarithm of the sum, where the
-  /// kernel does. With `ofOne`, that is set to the same of a weight of 1.
-  Value divideBySum(Value weight, const RowSum &row, Value *ofOne = nullptr);
+  /// kernel does. With `inverseSum`, that is set to the same of a weight of 1.
+  Value divideBySum(Value weight, const RowSum &row,
+                    Value *inverseSum = nullptr);
   Value rowFactor(Value squares) { return kernel.getRowFactor(squares); }
   /// Finishes and stores the row of query `query`, of which this lane has a
   /// pair in each tile of 8 columns; nothing beyond the last query or the

@@ -94,7 +94,7 @@ struct ConvertDiffAttnToGpuPass final
            {GpuKernelKind::GradientKeys, GpuKernelKind::GradientQueries}) {
         std::optional<GpuKernelSpec> spec =
             getGradientSpec(op, kind, /*elementwise=*/false);
-        std::string reason = spec ? whyTooLarge(*spec, target) : "";
+        std::string reason = spec ? getSizeRefusal(*spec, target) : "";
         if (!reason.empty()) {
           op.emitOpError() << reason;
           return WalkResult::interrupt();
@@ -119,8 +119,9 @@ struct ConvertDiffAttnToGpuPass final
     if (failed(verifyScheduleCases(op, cases)))
       return failure();
     for (const ScheduleCase &choice : cases) {
-      if (reason = whyNot(choice.schedule, target,
-                          getGpuKernelSpec(op, choice.schedule, false));
+      if (reason =
+              getKernelRefusal(choice.schedule, target,
+                               getGpuKernelSpec(op, choice.schedule, false));
           !reason.empty())
         return op.emitOpError() << reason;
     }
@@ -128,9 +129,9 @@ struct ConvertDiffAttnToGpuPass final
   }
 
   /// Why no kernel of `schedule` computes `spec`; empty if one does.
-  static std::string whyNot(ScheduleAttrInterface schedule,
-                            const GpuTarget &target,
-                            const GpuKernelSpec &spec) {
+  static std::string getKernelRefusal(ScheduleAttrInterface schedule,
+                                      const GpuTarget &target,
+                                      const GpuKernelSpec &spec) {
     if (isa<GpuPlainAttr>(schedule) != spec.elementType.isF32())
       return "expected gpu_plain for f32 and for nothing else, but got " +
              schedule.getFamily().str();
@@ -146,11 +147,11 @@ struct ConvertDiffAttnToGpuPass final
     if (isBulk && (spec.hasTileMasks() || !mayCopyChunks(spec)))
       return "expected widths that are multiples of 8 and no segments for "
              "gpu_split_kv with bulk_copies, but got others";
-    return whyTooLarge(spec, target);
+    return getSizeRefusal(spec, target);
   }
 
-  static std::string whyTooLarge(const GpuKernelSpec &spec,
-                                 const GpuTarget &target) {
+  static std::string getSizeRefusal(const GpuKernelSpec &spec,
+                                    const GpuTarget &target) {
     int64_t bytes = spec.getSharedLayout().total;
     if (bytes > target.sharedBytesPerBlock)
       return "expected a schedule with at most " +
@@ -196,8 +197,8 @@ struct ConvertDiffAttnToGpuPass final
                                    const GpuTarget &target) {
     std::string reason = getGpuUnsupportedReason(op);
     if (reason.empty())
-      reason = whyNot(op.getScheduleAttr(), target,
-                      getGpuKernelSpec(op, /*elementwise=*/false));
+      reason = getKernelRefusal(op.getScheduleAttr(), target,
+                                getGpuKernelSpec(op, /*elementwise=*/false));
     if (!reason.empty())
       return op.emitOpError() << reason;
     for (Value state : op.getDpsInits()) {

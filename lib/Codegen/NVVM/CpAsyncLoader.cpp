@@ -48,9 +48,9 @@ void CpAsyncLoader::copy(const SharedTile &tile, const GlobalRows &rows) {
       Value row = b.add(first, pass * walk.rowsPerPass);
       Value exists;
       if (rows.pages) {
-        FoundRow found = findRow(kernel, rows, row);
-        pointer = b.bytes(found.pointer, ofChunk);
-        exists = found.exists;
+        RowAddress address = findRow(kernel, rows, row);
+        pointer = b.bytes(address.pointer, ofChunk);
+        exists = address.exists;
       } else {
         exists = b.compare(LLVM::ICmpPredicate::slt, row, rows.limit);
       }

@@ -71,9 +71,9 @@ void DecodeKernel::locateKeys() {
   using P = GpuParam;
   Value queriesEnd =
       firstRow ? b.add(firstRow, countQueries()) : kernel.param(P::Queries);
-  VisibleRange seen = kernel.masks->getRange({firstRow}, {queriesEnd, -1});
-  Value end = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
-  Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
+  VisibleRange visible = kernel.masks->getRange({firstRow}, {queriesEnd, -1});
+  Value end = b.maxS(kernel.masks->emit(visible.end), b.i32(0));
+  Value begin = b.maxS(kernel.masks->emit(visible.begin), b.i32(0));
   Value splitKeys = kernel.param(P::SplitKeys);
   if (kernel.masks->hasTiles()) {
     Value first = b.mul(split, splitKeys);

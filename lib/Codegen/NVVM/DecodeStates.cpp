@@ -20,13 +20,13 @@ void DecodeKernel::leaveState(ValueRange values) {
   // The pipeline is free once all warps are here: every tile was waited for.
   meet();
   Value states = b.bytes(kernel.shared, layout.states.offset);
-  Value mine = b.element(f32, states, b.mul(kernel.warp, perWarp));
+  Value own = b.element(f32, states, b.mul(kernel.warp, perWarp));
   Value exists =
       b.compare(LLVM::ICmpPredicate::slt, kernel.laneRow, countRows());
   for (int64_t h = 0; h < laneRows(); ++h) {
     Value row = b.add(kernel.laneRow, 8 * h);
     Value rowBase = b.element(
-        f32, mine, b.add(b.mul(row, pitch), b.mul(kernel.laneColumn, 2)));
+        f32, own, b.add(b.mul(row, pitch), b.mul(kernel.laneColumn, 2)));
     b.branch(exists, [&] {
       for (int64_t n = 0; n < sumTiles; ++n) {
         size_t at = laneNumbers() * (1 + n) + 2 * h;
@@ -39,7 +39,7 @@ void DecodeKernel::leaveState(ValueRange values) {
     Value sum = softmax.reduceQuad(values[laneRows() + h]);
     b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.laneColumn, b.i32(0)),
              [&] {
-               Value slot = b.element(f32, mine, b.add(row, rows * pitch));
+               Value slot = b.element(f32, own, b.add(row, rows * pitch));
                b.store(values[h], slot, 4);
                b.store(sum, b.bytes(slot, 4 * rows), 4);
              });

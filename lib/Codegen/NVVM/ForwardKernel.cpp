@@ -187,12 +187,12 @@ void ForwardKernel::hide(MutableArrayRef<ScoreTile> scored,
     SmallVector<Fragment> masked;
     for (ScoreTile &ofMap : scored)
       for (auto [rowTile, scores] : llvm::enumerate(ofMap)) {
-        SmallVector<Fragment> seen =
+        SmallVector<Fragment> inRange =
             softmax.mask(scores, rowsOf(rowTile), firstKey);
         llvm::append_range(masked, tile.isPartial
                                        ? softmax.maskPartialTile(
-                                             seen, rowsOf(rowTile), firstKey)
-                                       : seen);
+                                             inRange, rowsOf(rowTile), firstKey)
+                                       : inRange);
       }
     return masked;
   });

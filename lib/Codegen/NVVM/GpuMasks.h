@@ -86,9 +86,9 @@ public:
   /// sees: an i32 that tells its number, and whether it is seen in part. Where
   /// there is none, a tile that is not before `end`.
   Value findSeen(Value tile, Value end, int64_t keys);
-  Value getNumber(Value seen) { return b.shiftRightU(seen, 1); }
-  Value isPartial(Value seen);
-  Value isBefore(Value seen, Value end);
+  Value getNumber(Value tile) { return b.shiftRightU(tile, 1); }
+  Value isPartial(Value tile);
+  Value isBefore(Value tile, Value end);
   /// The range of the keys in [begin, end) from the first one that these
   /// queries may see to the last one. With `threads` of 32, a warp's own; else
   /// all threads of the block call it together, and use its shared memory.

@@ -40,11 +40,11 @@ SmallVector<Value> GpuMasks::loadLanes(const TileElements &from, Value first,
                                        int64_t count, Value last,
                                        std::optional<GpuParam> stride) {
   Value base = advance(from, kernel.param(from.pointer), batch, from.batch);
-  Value mine = b.add(first, kernel.lane);
+  Value start = b.add(first, kernel.lane);
   SmallVector<Value> numbers;
   for (int64_t i = 0; i < count; i += 32)
     numbers.push_back(loadNumber(
-        from, advance(from, base, b.minS(b.add(mine, i), last), stride)));
+        from, advance(from, base, b.minS(b.add(start, i), last), stride)));
   return numbers;
 }
 
@@ -108,11 +108,11 @@ Value GpuMasks::findSeen(Value tile, Value end, int64_t keys) {
       b.mul(tile, 2))[0];
 }
 
-Value GpuMasks::isPartial(Value seen) {
-  return b.compare(LLVM::ICmpPredicate::ne, b.andI(seen, 1), b.i32(0));
+Value GpuMasks::isPartial(Value tile) {
+  return b.compare(LLVM::ICmpPredicate::ne, b.andI(tile, 1), b.i32(0));
 }
-Value GpuMasks::isBefore(Value seen, Value end) {
-  return b.compare(LLVM::ICmpPredicate::slt, seen, b.mul(end, 2));
+Value GpuMasks::isBefore(Value tile, Value end) {
+  return b.compare(LLVM::ICmpPredicate::slt, tile, b.mul(end, 2));
 }
 
 void GpuMasks::beginPartialTile(std::array<Value, 2> queries, Value first,
@@ -149,9 +149,9 @@ std::pair<Value, Value> GpuMasks::narrow(Value begin, Value end,
   constexpr int64_t unroll = 8;
   const bool isBlock = threads != 32;
   Value last = b.add(end, -1);
-  Value mine = isBlock ? kernel.thread : kernel.lane;
-  GpuBuilder::Values found =
-      b.loop(b.add(begin, mine), end, threads * unroll, {end, b.i32(-1)},
+  Value index = isBlock ? kernel.thread : kernel.lane;
+  GpuBuilder::Values extrema =
+      b.loop(b.add(begin, index), end, threads * unroll, {end, b.i32(-1)},
              [&](Value first, ValueRange carried) -> GpuBuilder::Values {
                GpuBuilder::Values next(carried.begin(), carried.end());
                for (int64_t i = 0; i < unroll; ++i) {
@@ -163,7 +163,7 @@ std::pair<Value, Value> GpuMasks::narrow(Value begin, Value end,
                }
                return next;
              });
-  Value lowest = b.warpMinS(found[0]), highest = b.warpMaxS(found[1]);
+  Value lowest = b.warpMinS(extrema[0]), highest = b.warpMaxS(extrema[1]);
   if (isBlock) {
     // Each warp leaves what it found.
     b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)), [&] {

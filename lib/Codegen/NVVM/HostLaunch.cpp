@@ -105,7 +105,7 @@ private:
   /// Launches blocks that take tiles of queries, `tiles` of each head.
   void launchPersistent(const GpuKernelSpec &spec, Value tiles);
   /// How operands are copied, as far as branches around a launch tell.
-  enum class Copies { NotAsked, Chunks, Elements };
+  enum class Copies { Unchecked, Chunks, Elements };
   /// Launches the kernel of the first of `cases` that holds.
   void launchCases(ArrayRef<ScheduleCase> cases, Copies copies);
   /// The kernel of `schedule`, or one of two by whether 16 bytes can be copied.
@@ -179,7 +179,7 @@ void AttentionLaunch::launchSchedule(ScheduleAttrInterface schedule,
 void AttentionLaunch::launchCases(ArrayRef<ScheduleCase> cases, Copies copies) {
   const ScheduleCase &first = cases.front();
   ArrayRef<ScheduleCase> others = cases.drop_front();
-  if (first.unaligned && copies == Copies::NotAsked)
+  if (first.unaligned && copies == Copies::Unchecked)
     return host.choose(
         chunksAllowed, [&] { launchCases(cases, Copies::Chunks); },
         [&] { launchCases(cases, Copies::Elements); });
@@ -224,7 +224,7 @@ void AttentionLaunch::emit(ArrayRef<ScheduleCase> cases) {
     host.fillFlags(epilogue);
     if (mayCopyChunks(spec))
       chunksAllowed = host.canCopyChunks();
-    launchCases(cases, Copies::NotAsked);
+    launchCases(cases, Copies::Unchecked);
   });
 }
 

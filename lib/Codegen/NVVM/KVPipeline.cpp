@@ -84,10 +84,10 @@ void KVPipeline::start(Value first, Value end, function_ref<void()> beside) {
   for (int64_t i = 0; i < stages - 1; ++i) {
     Value tile = b.add(first, i), exists;
     if (masks.hasTiles()) {
-      Value from = i ? b.add(masks.getNumber(seenTiles.back()), 1) : first;
-      seenTiles.push_back(masks.findSeen(from, end, tileKeys));
-      tile = masks.getNumber(seenTiles.back());
-      exists = masks.isBefore(seenTiles.back(), end);
+      Value from = i ? b.add(masks.getNumber(visibleTiles.back()), 1) : first;
+      visibleTiles.push_back(masks.findSeen(from, end, tileKeys));
+      tile = masks.getNumber(visibleTiles.back());
+      exists = masks.isBefore(visibleTiles.back(), end);
     } else {
       exists = b.compare(LLVM::ICmpPredicate::slt, tile, end);
     }
@@ -99,7 +99,7 @@ void KVPipeline::start(Value first, Value end, function_ref<void()> beside) {
 
 Values KVPipeline::loop(ValueRange initial, Compute compute) {
   if (kernel.masks->hasTiles())
-    return loopOverSeen(initial, compute);
+    return loopOverVisible(initial, compute);
   Value first = firstTile, end = endTile;
   auto isBeforeEnd = [&](Value tile) {
     return b.compare(LLVM::ICmpPredicate::slt, tile, end);
@@ -123,24 +123,24 @@ Values KVPipeline::loop(ValueRange initial, Compute compute) {
 
 /// Tiles that are not seen take no stage, and no turn of the loop: a branch
 /// around what is computed was seen to spill.
-Values KVPipeline::loopOverSeen(ValueRange initial, Compute compute) {
+Values KVPipeline::loopOverVisible(ValueRange initial, Compute compute) {
   GpuMasks &masks = *kernel.masks;
   Value end = endTile;
   auto find = [&](Value from) { return masks.findSeen(from, end, tileKeys); };
   // The stage of the tile, it and those under way.
   Values carried{b.i32(0)};
-  llvm::append_range(carried, seenTiles);
+  llvm::append_range(carried, visibleTiles);
   llvm::append_range(carried, initial);
   Values final = b.loopWhile(
       carried, [&](ValueRange now) { return masks.isBefore(now[1], end); },
       [&](ValueRange now) -> Values {
-        Value stage = now[0], seen = now[1], last = now[stages - 1];
+        Value stage = now[0], tile = now[1], last = now[stages - 1];
         wait();
         Value ahead = find(b.add(masks.getNumber(last), 1));
         bring(masks.getNumber(ahead), masks.isBefore(ahead, end),
               [&] { return getFreeStage(stage); });
         Values after =
-            compute({masks.getNumber(seen), stage, masks.isPartial(seen)},
+            compute({masks.getNumber(tile), stage, masks.isPartial(tile)},
                     now.drop_front(stages));
         Values next{following(stage)};
         llvm::append_range(next, now.slice(2, stages - 2));

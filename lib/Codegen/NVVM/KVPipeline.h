@@ -50,7 +50,7 @@ public:
   Value values(Value stage);
 
 private:
-  GpuBuilder::Values loopOverSeen(ValueRange initial, Compute compute);
+  GpuBuilder::Values loopOverVisible(ValueRange initial, Compute compute);
   void issue(Value tile, Value stage);
   /// Starts the copy of `tile`, if it exists, and with it what `beside` copies.
   void bring(Value tile, Value exists, function_ref<Value()> stage,
@@ -66,7 +66,7 @@ private:
   Value firstTile, endTile;
   /// The tiles whose copies start before the loop, as GpuMasks::findSeen gives
   /// them.
-  SmallVector<Value> seenTiles;
+  SmallVector<Value> visibleTiles;
 };
 
 } // namespace mlir::diffattn::gpucode

@@ -116,7 +116,7 @@ MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
   factors.maps.assign(maps, Factors(rowTiles));
   const bool storesSecond = bool(kernel.spec.secondType);
   if (storesSecond)
-    factors.ofOne = factors.maps;
+    factors.inverseSums = factors.maps;
   for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
     for (int64_t h = 0; h < 2; ++h) {
       Value minusLambda;
@@ -148,7 +148,7 @@ MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
         }
         factors.maps[map][rowTile][h] = epilogue.divideBySum(
             weight, row,
-            storesSecond ? &factors.ofOne[map][rowTile][h] : nullptr);
+            storesSecond ? &factors.inverseSums[map][rowTile][h] : nullptr);
       }
     }
   if (exchange) {
@@ -161,7 +161,7 @@ MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
     };
     swap(factors.maps);
     if (storesSecond)
-      swap(factors.ofOne);
+      swap(factors.inverseSums);
   }
   return factors;
 }
@@ -173,7 +173,7 @@ QuadColumns MapCombiner::getColumns() {
 }
 
 void MapCombiner::storeSecond(const SmallVector<Accumulator> &sums,
-                              ArrayRef<Factors> ofOne) {
+                              ArrayRef<Factors> inverseSums) {
   // Fragments that are made before their stores: more of them would take
   // registers beside the sums.
   constexpr size_t atOnce = 4;
@@ -185,7 +185,7 @@ void MapCombiner::storeSecond(const SmallVector<Accumulator> &sums,
   auto store = [&](size_t rowTile, int64_t h, size_t first) {
     const RowFragments &ours = sums.back()[rowTile],
                        &others = sums.front()[rowTile];
-    Value factor = ofOne.back()[rowTile][h];
+    Value factor = inverseSums.back()[rowTile][h];
     SmallVector<std::array<Value, 2>> pairs;
     for (size_t n = first; n < std::min(first + atOnce, ours.size()); ++n) {
       std::array<Value, 2> &pair = pairs.emplace_back();
@@ -194,7 +194,8 @@ void MapCombiner::storeSecond(const SmallVector<Accumulator> &sums,
         // A warp of a pair has its own map first.
         if (exchange)
           pair[i] = b.select(
-              second, b.mulF(others[n][2 * h + i], ofOne.front()[rowTile][h]),
+              second,
+              b.mulF(others[n][2 * h + i], inverseSums.front()[rowTile][h]),
               pair[i]);
       }
     }
@@ -221,7 +222,7 @@ void MapCombiner::finish(const MapSums &maps) {
   const RowFactors ofRows = getFactors(sums.size(), maps.states);
   const SmallVector<Factors> &factors = ofRows.maps;
   if (kernel.spec.secondType)
-    storeSecond(sums, ofRows.ofOne);
+    storeSecond(sums, ofRows.inverseSums);
   Accumulator x = sums.front();
   for (auto [rowTile, tile] : llvm::enumerate(x))
     for (auto [n, fragment] : llvm::enumerate(tile))

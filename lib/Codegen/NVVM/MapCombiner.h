@@ -70,14 +70,14 @@ private:
   /// with a second map, -lambda / l2, and 1 / l of each for O2, where the
   /// kernel stores it.
   struct RowFactors {
-    SmallVector<Factors> maps, ofOne;
+    SmallVector<Factors> maps, inverseSums;
   };
   RowFactors getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states);
   /// The columns of a row that the quads of this warp hold.
   QuadColumns getColumns();
   /// Stores map 2 times the values, in the warps that have its sums.
   void storeSecond(const SmallVector<Accumulator> &sums,
-                   ArrayRef<Factors> ofOne);
+                   ArrayRef<Factors> inverseSums);
   void pass(Accumulator &x);
   /// Sums of squares of each row of a lane.
   SmallVector<Value> sumSquares(const Accumulator &x);

@@ -47,7 +47,7 @@ private:
   void locate();
   /// Numbers of every thread, one or two, joined over the block in a fixed
   /// order. What was at `scratch` is no longer read.
-  Values reduceBlock(Values mine, int64_t scratch,
+  Values reduceBlock(Values own, int64_t scratch,
                      function_ref<Value(Value, Value)> join);
   /// One `kThreads` of ranges from `first` on: maxima and sums of the maps,
   /// then this lane's columns of each.
@@ -104,14 +104,14 @@ void MergeKernel::locate() {
   locate(kernel.param(P::SignalPerAcc2), maps[1].accRow, maps[1].accStep);
 }
 
-Values MergeKernel::reduceBlock(Values mine, int64_t scratch,
+Values MergeKernel::reduceBlock(Values own, int64_t scratch,
                                 function_ref<Value(Value, Value)> join) {
-  for (Value &value : mine)
+  for (Value &value : own)
     for (int64_t lanes = 16; lanes; lanes /= 2)
       value = join(value, b.shuffleXor(value, lanes));
-  const auto count = static_cast<int64_t>(mine.size()), bytes = 4 * count;
+  const auto count = static_cast<int64_t>(own.size()), bytes = 4 * count;
   b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)), [&] {
-    b.store(b.pack(mine), place(scratch, kernel.warp, bytes), bytes);
+    b.store(b.pack(own), place(scratch, kernel.warp, bytes), bytes);
   });
   b.barrier();
   auto type = VectorType::get(count, b.f32());
@@ -232,10 +232,10 @@ Values MergeKernel::mergeRanges(Value first, ValueRange carried) {
 
 MapPair MergeKernel::joinWarps(ValueRange sums, Value column) {
   const int64_t mapBytes = 4 * 32 * columns, warpBytes = numMaps * mapBytes;
-  Value mine = b.element(
+  Value own = b.element(
       b.f32(), place(layout.mergeColumns, kernel.warp, warpBytes), kernel.lane);
   for (auto [i, sum] : llvm::enumerate(sums))
-    b.store(sum, b.bytes(mine, 128 * static_cast<int64_t>(i)), 4);
+    b.store(sum, b.bytes(own, 128 * static_cast<int64_t>(i)), 4);
   b.barrier();
   Value ofColumn =
       b.element(b.f32(), b.bytes(kernel.shared, layout.mergeColumns), column);

@@ -113,16 +113,17 @@ SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,
   SmallVector<Fragment> masked(scores);
   Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
   for (int64_t h = 0; h < laneRows; ++h) {
-    VisibleRange seen = kernel.masks->getRange(rows[h]);
+    VisibleRange visible = kernel.masks->getRange(rows[h]);
     // Relative to the lane's first key, so that each comparison has a constant.
-    Value last = b.sub(kernel.masks->emit(seen.end, -1), firstKey);
-    Value first = b.sub(kernel.masks->emit(seen.begin), firstKey);
+    Value last = b.sub(kernel.masks->emit(visible.end, -1), firstKey);
+    Value first = b.sub(kernel.masks->emit(visible.begin), firstKey);
     for (auto [n, fragment] : llvm::enumerate(masked))
       for (int64_t i = 2 * h; i < 2 * h + 2; ++i) {
         Value column = b.i32(scoreColumn(n, i));
-        Value seen = b.andI(b.compare(LLVM::ICmpPredicate::sle, column, last),
-                            b.compare(LLVM::ICmpPredicate::sge, column, first));
-        fragment[i] = b.select(seen, fragment[i], b.minusInfinity());
+        Value isVisible =
+            b.andI(b.compare(LLVM::ICmpPredicate::sle, column, last),
+                   b.compare(LLVM::ICmpPredicate::sge, column, first));
+        fragment[i] = b.select(isVisible, fragment[i], b.minusInfinity());
       }
   }
   return masked;

@@ -22,7 +22,7 @@ Value PairExchange::slot(Value ofWarp) {
 
 SmallVector<OnlineSoftmax::Step>
 PairExchange::steps(ArrayRef<OnlineSoftmax::Step> own) {
-  Value mine = slot(kernel.warp), theirs = slot(b.xorI(kernel.warp, 1));
+  Value ownSlot = slot(kernel.warp), partnerSlot = slot(b.xorI(kernel.warp, 1));
   // Factors lie behind the fragments.
   Value fragmentLane = b.mul(kernel.lane, 16),
         factorLane = b.mul(kernel.lane, 8);
@@ -33,11 +33,11 @@ PairExchange::steps(ArrayRef<OnlineSoftmax::Step> own) {
   for (auto [tile, step] : llvm::enumerate(own)) {
     for (auto [i, fragment] : llvm::enumerate(step.probabilities))
       b.store(b.pack(fragment),
-              b.bytes(b.bytes(mine, fragmentLane),
+              b.bytes(b.bytes(ownSlot, fragmentLane),
                       tile * perTile + i * layout.fragmentBytes),
               16);
     b.store(b.pack(step.alpha),
-            b.bytes(b.bytes(mine, factorLane), tile * perTile + factors), 8);
+            b.bytes(b.bytes(ownSlot, factorLane), tile * perTile + factors), 8);
   }
   meet();
   SmallVector<OnlineSoftmax::Step> other;
@@ -47,14 +47,14 @@ PairExchange::steps(ArrayRef<OnlineSoftmax::Step> own) {
     OnlineSoftmax::Step &step = other.emplace_back();
     for (int64_t i = 0; i < fragments; ++i) {
       Value packed = b.load(words,
-                            b.bytes(b.bytes(theirs, fragmentLane),
+                            b.bytes(b.bytes(partnerSlot, fragmentLane),
                                     tile * perTile + i * layout.fragmentBytes),
                             16);
       llvm::copy(b.unpack(packed), step.probabilities.emplace_back().begin());
     }
     Value packed = b.load(
-        pair, b.bytes(b.bytes(theirs, factorLane), tile * perTile + factors),
-        8);
+        pair,
+        b.bytes(b.bytes(partnerSlot, factorLane), tile * perTile + factors), 8);
     llvm::copy(b.unpack(packed), step.alpha.begin());
     step.rescale =
         b.orI(b.compareF(LLVM::FCmpPredicate::une, step.alpha[0], b.f32(1.0)),
@@ -65,14 +65,14 @@ PairExchange::steps(ArrayRef<OnlineSoftmax::Step> own) {
 
 SmallVector<Value> PairExchange::numbers(ArrayRef<Value> own) {
   Value lane = b.mul(kernel.lane, 4);
-  Value mine = b.bytes(slot(kernel.warp), lane);
-  Value theirs = b.bytes(slot(b.xorI(kernel.warp, 1)), lane);
+  Value ownSlot = b.bytes(slot(kernel.warp), lane);
+  Value partnerSlot = b.bytes(slot(b.xorI(kernel.warp, 1)), lane);
   meet();
   for (auto [i, value] : llvm::enumerate(own))
-    b.store(value, b.bytes(mine, 128 * i));
+    b.store(value, b.bytes(ownSlot, 128 * i));
   meet();
   SmallVector<Value> other;
   for (size_t i = 0; i < own.size(); ++i)
-    other.push_back(b.load(own[i].getType(), b.bytes(theirs, 128 * i)));
+    other.push_back(b.load(own[i].getType(), b.bytes(partnerSlot, 128 * i)));
   return other;
 }

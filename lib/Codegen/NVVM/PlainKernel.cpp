@@ -51,7 +51,7 @@ private:
   const QueryBlock &place;
   Value batch, head, noiseHead, row;
   std::array<Value, 2> query, key;
-  Value value, firstSeen, endSeen;
+  Value value, firstVisible, endVisible;
 };
 } // namespace
 
@@ -100,9 +100,10 @@ Value PlainKernel::score(Value product, Value at) {
     scaled = emitCapped(math, scaled, kernel.param(GpuParam::Softcap));
   }
   scaled = kernel.masks->maskElements(scaled, at, /*column=*/0);
-  Value seen = b.andI(b.compare(LLVM::ICmpPredicate::sge, at, firstSeen),
-                      b.compare(LLVM::ICmpPredicate::slt, at, endSeen));
-  return b.select(seen, scaled, b.minusInfinity());
+  Value isVisible =
+      b.andI(b.compare(LLVM::ICmpPredicate::sge, at, firstVisible),
+             b.compare(LLVM::ICmpPredicate::slt, at, endVisible));
+  return b.select(isVisible, scaled, b.minusInfinity());
 }
 
 Value PlainKernel::keyRow(GpuParam tensor, Value head,
@@ -216,7 +217,7 @@ void PlainKernel::finish(ValueRange values) {
   Value lambda;
   if (!isOne)
     lambda = kernel.loadLambda(batch, row, head);
-  auto divide = [&](Value weight, int64_t map, Value *ofOne = nullptr) {
+  auto divide = [&](Value weight, int64_t map, Value *inverseSum = nullptr) {
     Epilogue::RowSum end;
     end.map = map;
     end.max = values[2 * map];
@@ -225,7 +226,7 @@ void PlainKernel::finish(ValueRange values) {
       end.query = row;
       end.isStored = b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
     }
-    return epilogue.divideBySum(weight, end, ofOne);
+    return epilogue.divideBySum(weight, end, inverseSum);
   };
   Value one = divide(b.f32(1.0), 0);
   Value two, ofSecond;
@@ -283,20 +284,20 @@ void PlainKernel::emit() {
                             b.divU(head, kernel.param(P::SignalPerValue)));
     kernel.masks->beginHead(noiseHead, ScoreLanes::Single);
     kernel.masks->beginQuery(row);
-    VisibleRange seen = kernel.masks->getRange(row);
-    firstSeen = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
-    endSeen = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
+    VisibleRange visible = kernel.masks->getRange(row);
+    firstVisible = b.maxS(kernel.masks->emit(visible.begin), b.i32(0));
+    endVisible = b.maxS(kernel.masks->emit(visible.end), b.i32(0));
     if (kernel.masks->hasTiles()) {
       kernel.masks->beginBlock(row, /*count=*/1);
-      std::tie(firstSeen, endSeen) =
-          kernel.masks->narrow(firstSeen, endSeen, /*threads=*/32);
+      std::tie(firstVisible, endVisible) =
+          kernel.masks->narrow(firstVisible, endVisible, /*threads=*/32);
     }
     Values initial;
     for (int64_t map = 0; map < maps; ++map)
       initial.append({b.minusInfinity(), b.f32(0.0)});
     initial.append(maps * columns, b.f32(0.0));
-    Value lower = b.divU(firstSeen, kKeys);
-    Value upper = b.divU(b.add(endSeen, kKeys - 1), kKeys);
+    Value lower = b.divU(firstVisible, kKeys);
+    Value upper = b.divU(b.add(endVisible, kKeys - 1), kKeys);
     finish(forEachBlock(lower, upper, initial));
   });
 }

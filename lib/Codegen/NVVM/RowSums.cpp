@@ -36,7 +36,8 @@ void Epilogue::storeLogarithm(int64_t map, Value logarithm, Value query) {
   b.store(logarithm, pointer, 4);
 }
 
-Value Epilogue::divideBySum(Value weight, const RowSum &row, Value *ofOne) {
+Value Epilogue::divideBySum(Value weight, const RowSum &row,
+                            Value *inverseSum) {
   const GpuKernelSpec &spec = kernel.spec;
   // The maps that the row may be of.
   SmallVector<int64_t> maps{row.map};
@@ -48,8 +49,8 @@ Value Epilogue::divideBySum(Value weight, const RowSum &row, Value *ofOne) {
       llvm::any_of(maps, [&](int64_t map) { return spec.storesLogSums[map]; });
   if (!hasSink && !wantsLogarithm) {
     GpuMath math(b);
-    if (ofOne)
-      *ofOne = emitPerSum(math, b.f32(1.0), row.sum);
+    if (inverseSum)
+      *inverseSum = emitPerSum(math, b.f32(1.0), row.sum);
     return emitPerSum(math, weight, row.sum);
   }
   Value one = b.f32(1.0);
@@ -92,7 +93,7 @@ Value Epilogue::divideBySum(Value weight, const RowSum &row, Value *ofOne) {
       b.branch(isStored, [&] { storeLogarithm(map, logarithm, row.query); });
     }
   }
-  if (ofOne)
-    *ofOne = emitPerSum(math, one, sum);
+  if (inverseSum)
+    *inverseSum = emitPerSum(math, one, sum);
   return emitPerSum(math, weight, sum);
 }

@@ -89,7 +89,7 @@ Value AttentionKernel::loadBound(GpuParam bounds, Value number) {
 
 Value AttentionKernel::findSequence(Value part, Value rows) {
   // Lanes look at a bound each; the last one that begins early enough counts.
-  Values found = b.loop(
+  Values last = b.loop(
       lane, param(GpuParam::Sequences), 32, b.i32(0),
       [&](Value number, ValueRange carried) -> Values {
         Value first = b.add(
@@ -97,7 +97,7 @@ Value AttentionKernel::findSequence(Value part, Value rows) {
         return {b.select(b.compare(LLVM::ICmpPredicate::sle, first, part),
                          number, carried[0])};
       });
-  return b.warpMaxS(found[0]);
+  return b.warpMaxS(last[0]);
 }
 
 AttentionKernel::Part AttentionKernel::enterPart(Value part, Value rows) {

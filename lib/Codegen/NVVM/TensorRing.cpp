@@ -216,14 +216,14 @@ void TensorRing::bringPages(Position position, Value firstKey) {
       },
       [&](ValueRange now) -> GpuBuilder::Values {
         Value key = b.add(firstKey, now[0]);
-        PageTable::Place found =
+        PageTable::Place ofKey =
             kernel.pages->find(b.minS(key, b.add(limit, -1)));
         Value exists = b.andI(b.compare(LLVM::ICmpPredicate::slt, key, limit),
-                              found.exists);
+                              ofKey.exists);
         // Behind the last page lie zeros.
         Value page =
-            b.select(exists, found.page, kernel.param(GpuParam::Pages));
-        bringKeys(position, b.mul(now[0], kGpuPanelPitch), found.row, page);
+            b.select(exists, ofKey.page, kernel.param(GpuParam::Pages));
+        bringKeys(position, b.mul(now[0], kGpuPanelPitch), ofKey.row, page);
         return {b.add(now[0], box)};
       },
       /*mayUnroll=*/false);

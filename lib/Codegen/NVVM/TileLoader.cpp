@@ -22,8 +22,8 @@ std::unique_ptr<TileLoader> TileLoader::create(AttentionKernel &kernel) {
                                  : createCpAsyncLoader(kernel);
 }
 
-FoundRow mlir::diffattn::gpucode::findRow(AttentionKernel &kernel,
-                                          const GlobalRows &rows, Value row) {
+RowAddress mlir::diffattn::gpucode::findRow(AttentionKernel &kernel,
+                                            const GlobalRows &rows, Value row) {
   GpuBuilder &b = kernel.b;
   Value exists = b.compare(LLVM::ICmpPredicate::slt, row, rows.limit);
   // A row beyond the limit reads the last one.

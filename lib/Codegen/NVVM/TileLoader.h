@@ -39,12 +39,12 @@ struct GlobalRows {
   Value pageStride = {}; // i64
 };
 
-/// Where the row `row` lies, and whether it is one below the limit that exists:
-/// of one that is not, some other row.
-struct FoundRow {
+/// The address of a row, and whether the row exists: if not, the address is
+/// that of some other row.
+struct RowAddress {
   Value pointer, exists;
 };
-FoundRow findRow(AttentionKernel &kernel, const GlobalRows &rows, Value row);
+RowAddress findRow(AttentionKernel &kernel, const GlobalRows &rows, Value row);
 
 /// Brings tiles from global to shared memory, in groups, by all threads of the
 /// block. A new way to do so is a class and a line of `create`.
