@@ -118,14 +118,13 @@ bool ManifestReader::image(DevicePart::Image &image) {
   });
   if (!read)
     return false;
-  auto *found =
+  auto *it =
       std::find(std::begin(bundle::kImageFormats),
                 std::end(bundle::kImageFormats), std::string_view(format));
-  if (found == std::end(bundle::kImageFormats))
+  if (it == std::end(bundle::kImageFormats))
     return json.fail("expected a known format of kernels, but got '" + format +
                      "'");
-  image.format =
-      static_cast<int32_t>(found - std::begin(bundle::kImageFormats));
+  image.format = static_cast<int32_t>(it - std::begin(bundle::kImageFormats));
   return image.driver <= std::numeric_limits<int32_t>::max() ||
          json.fail("expected the version of a driver, but got " +
                    std::to_string(image.driver));

@@ -38,28 +38,29 @@ Failure diffattn_rt::checkWeightHeader(std::string_view header,
   constexpr size_t prefix = sizeof(uint64_t);
   if (header.size() < prefix)
     return {ErrorClass::Weights, "expected a header of safetensors"};
-  std::unordered_map<std::string_view, std::vector<const TensorPlace *>> wanted;
+  std::unordered_map<std::string_view, std::vector<const TensorPlace *>>
+      expected;
   for (const TensorPlace &place : manifest.places)
     if (place.file == number)
-      wanted[place.name].push_back(&place);
+      expected[place.name].push_back(&place);
 
   StrictJson json(header.substr(prefix));
-  std::string wrong;
+  std::string error;
   auto compare = [&](std::string_view name, std::string_view type,
                      uint64_t begin) {
-    auto found = wanted.find(name);
-    if (found == wanted.end())
+    auto it = expected.find(name);
+    if (it == expected.end())
       return;
-    for (const TensorPlace *place : found->second)
-      if (wrong.empty() && (place->offset != header.size() + begin ||
+    for (const TensorPlace *place : it->second)
+      if (error.empty() && (place->offset != header.size() + begin ||
                             getFileType(place->dtype) != type))
-        wrong = "tensor '" + std::string(name) +
+        error = "tensor '" + std::string(name) +
                 "': expected the type and place that the bundle has, " +
                 std::string(getFileType(place->dtype)) + " at byte " +
                 std::to_string(place->offset) + ", but got " +
                 std::string(type) + " at byte " +
                 std::to_string(header.size() + begin);
-    wanted.erase(found);
+    expected.erase(it);
   };
   bool read = json.object([&](std::string_view name) {
     if (name == "__metadata__")
@@ -88,8 +89,8 @@ Failure diffattn_rt::checkWeightHeader(std::string_view header,
   });
   if (!read)
     return {ErrorClass::Weights, "malformed header: " + json.getError()};
-  if (wrong.empty() && !wanted.empty())
-    wrong = "expected tensor '" + std::string(wanted.begin()->first) +
+  if (error.empty() && !expected.empty())
+    error = "expected tensor '" + std::string(expected.begin()->first) +
             "', which the bundle takes from the file, but there is none";
-  return wrong.empty() ? Failure() : Failure(ErrorClass::Weights, wrong);
+  return error.empty() ? Failure() : Failure(ErrorClass::Weights, error);
 }

@@ -119,7 +119,7 @@ std::string CublasLt::describe(const diffattn_product &p, Status status) const {
 }
 
 Status CublasLt::chooseAlgorithm(const diffattn_product &p, Plan &plan,
-                                 int &found) {
+                                 int &numAlgorithms) {
   const uint64_t workspaceBytes = kWorkspaceBytes;
   const uint32_t alignments[] = {alignmentOf(p.b), alignmentOf(p.a),
                                  alignmentOf(p.c)};
@@ -144,7 +144,7 @@ Status CublasLt::chooseAlgorithm(const diffattn_product &p, Plan &plan,
   if (!status)
     status = cublasLtMatmulAlgoGetHeuristic(
         handle, plan.operation, plan.left, plan.right, plan.out, plan.out,
-        plan.preference, 1, &plan.choice, &found);
+        plan.preference, 1, &plan.choice, &numAlgorithms);
   return status;
 }
 
@@ -181,10 +181,10 @@ bool CublasLt::makePlan(const diffattn_product &p, Plan &plan,
     layout(plan.left, p.dtype_b, p.n, p.k, p.ldb, p.stride_b);
   layout(plan.right, p.dtype_a, p.k, p.m, p.lda, p.stride_a);
   layout(plan.out, p.dtype_c, p.n, p.m, p.ldc, p.stride_c);
-  int found = 0;
+  int numAlgorithms = 0;
   if (!status)
-    status = chooseAlgorithm(p, plan, found);
-  if (!status && found > 0)
+    status = chooseAlgorithm(p, plan, numAlgorithms);
+  if (!status && numAlgorithms > 0)
     return true;
   error = status ? describe(p, status)
                  : describe(p, status) + ", and offers no algorithm";

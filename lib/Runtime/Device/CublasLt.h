@@ -132,7 +132,7 @@ private:
   bool makePlan(const diffattn_product &product, Plan &plan,
                 std::string &error);
   lt::Status chooseAlgorithm(const diffattn_product &product, Plan &plan,
-                             int &found);
+                             int &numAlgorithms);
   std::string describe(const diffattn_product &product,
                        lt::Status status) const;
 

@@ -27,12 +27,12 @@ cuda::cublasLtPlaces(const std::string &path,
   for (const std::string &folder : packageFolders)
     for (const std::string &soname : sonames) {
       const std::string pattern = folder + "/nvidia/*/lib/" + soname;
-      glob_t found = {};
+      glob_t matches = {};
       // GLOB_NOCHECK: the pattern itself where nothing matches.
-      if (glob(pattern.c_str(), GLOB_NOCHECK, nullptr, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; ++i)
-          places.push_back(found.gl_pathv[i]);
-      globfree(&found);
+      if (glob(pattern.c_str(), GLOB_NOCHECK, nullptr, &matches) == 0)
+        for (size_t i = 0; i < matches.gl_pathc; ++i)
+          places.push_back(matches.gl_pathv[i]);
+      globfree(&matches);
     }
   return places;
 }

@@ -121,9 +121,9 @@ private:
   /// The weight's panels, made now if its slot is empty; null if it may not be
   /// packed, or is in another form.
   const char *findPacked() const {
-    PackedWeight *found =
+    PackedWeight *tiles =
         packOnce(p, PackedWeight::Form::Tiles, [&] { return pack(); });
-    return found ? static_cast<TilePanels *>(found)->data : nullptr;
+    return tiles ? static_cast<TilePanels *>(tiles)->data : nullptr;
   }
 
   const Product &p;
@@ -193,12 +193,12 @@ private:
 
   Workspace allocateFor(const Item &item) const {
     Workspace w = {};
-    const int64_t mostSteps = divideCeil(std::min(p.K, kDepth), kTileDepth);
-    w.rows = allocate<char>(rowTilesOf(item) * mostSteps * kTileBytes);
+    const int64_t maxSteps = divideCeil(std::min(p.K, kDepth), kTileDepth);
+    w.rows = allocate<char>(rowTilesOf(item) * maxSteps * kTileBytes);
     w.ld = divideCeil(item.n, kTilePanelColumns) * kTilePanelColumns;
     for (int64_t at = 0; at < sides(); ++at) {
       if (!side(at).isPacked())
-        w.panels[at] = allocate<char>(mostSteps * kStepBytes);
+        w.panels[at] = allocate<char>(maxSteps * kStepBytes);
       if (p.K > kDepth)
         w.sums[at] = allocate<float>(rowTilesOf(item) * kTileRows * w.ld);
       w.done[at] = allocate<float>(kBlockElements);

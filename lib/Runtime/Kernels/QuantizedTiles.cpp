@@ -37,7 +37,7 @@ struct QuantizedProduct {
 
   /// Sizes of an item. The more rows, the fewer times B is widened; sums of the
   /// columns, A's block and B's panel stay in the L2.
-  static constexpr int64_t kRows = 512, kLeastRows = 64, kColumns = 256,
+  static constexpr int64_t kRows = 512, kMinRows = 64, kColumns = 256,
                            kBlockSteps = 32;
   /// Integers of a group that are summed before their scale is applied. It
   /// decides the order of sums, and so does not depend on anything else.
@@ -151,7 +151,7 @@ struct QuantizedProduct {
     const int64_t panels = divideCeil(p.N, kTilePanelColumns),
                   items = 2 * regionThreads(p.maxThreads);
     int64_t rows = kRows;
-    while (rows > kLeastRows && divideCeil(p.M, rows) * panels < items)
+    while (rows > kMinRows && divideCeil(p.M, rows) * panels < items)
       rows /= 2;
     const int64_t wanted = std::min(divideCeil(p.M, rows) * panels / items,
                                     kColumns / kTilePanelColumns);

@@ -144,7 +144,7 @@ Failure CapturedCall::placeOutputs() {
   diffattn_device *table = &program.getDevice();
   outputs.clear();
   results.assign(function.results.size(), {});
-  int64_t room = 0;
+  int64_t totalBytes = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     PlacedResult placed = prepared->locate(i);
     const DType dtype = function.results[i].dtype;
@@ -154,19 +154,19 @@ Failure CapturedCall::placeOutputs() {
       continue;
     auto [low, high] = getElementSpan(placed.shape, placed.strides);
     outputs.push_back(
-        {std::move(placed), i, low * size, (high - low) * size, room});
-    room += DeviceProgram::aligned(outputs.back().bytes);
+        {std::move(placed), i, low * size, (high - low) * size, totalBytes});
+    totalBytes += DeviceProgram::aligned(outputs.back().bytes);
   }
-  if (room <= outputBytes)
+  if (totalBytes <= outputBytes)
     return {};
   if (Failure failure = check(table->host_release(table, outputHere)))
     return failure;
   outputHere = nullptr;
   void *here = nullptr;
-  if (Failure failure = check(table->host_allocate(table, room, &here)))
+  if (Failure failure = check(table->host_allocate(table, totalBytes, &here)))
     return failure;
   outputHere = static_cast<char *>(here);
-  outputBytes = room;
+  outputBytes = totalBytes;
   return {};
 }
 

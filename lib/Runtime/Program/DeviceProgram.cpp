@@ -212,17 +212,17 @@ Failure DeviceProgram::loadWeights(const Signature &signature,
     return slot.rows * slot.cols * getDTypeBytes(slot.dtype);
   };
   const std::vector<std::vector<size_t>> blocks = signature.getWeightBlocks();
-  int64_t total = 0, room = 0, done = 0;
+  int64_t total = 0, alignedTotal = 0, done = 0;
   for (const std::vector<size_t> &block : blocks) {
     int64_t bytes = 0;
     for (size_t slot : block)
       bytes += bytesOf(slots[slot]);
     total += bytes;
-    room += aligned(bytes);
+    alignedTotal += aligned(bytes);
   }
   if (blocks.empty())
     return {};
-  if (Failure failure = grow(weightMemory, room, "weights"))
+  if (Failure failure = grow(weightMemory, alignedTotal, "weights"))
     return failure;
   diffattn_address at = weightMemory.address;
   for (const std::vector<size_t> &block : blocks) {
@@ -297,7 +297,7 @@ DeviceProgram::findRuns(const std::vector<int64_t> &words, size_t rank,
 std::vector<DeviceProgram::Range> DeviceProgram::findRanges(
     const FunctionSignature &function, ListRef<ArrayView> args,
     const std::vector<std::vector<int64_t>> &descriptors) {
-  std::vector<Range> found;
+  std::vector<Range> unmerged;
   for (size_t i = 0, d = 0; i < function.arguments.size(); ++i) {
     const ValueType &type = function.arguments[i];
     if (type.kind == ValueType::Scalar)
@@ -317,7 +317,7 @@ std::vector<DeviceProgram::Range> DeviceProgram::findRanges(
     int64_t count = 1;
     for (size_t axis = 0; axis < rank; ++axis)
       count *= words[3 + axis];
-    Range &range = found.emplace_back();
+    Range &range = unmerged.emplace_back();
     range.low = data + low * size;
     range.high = data + high * size;
     range.changes = isMemRef || type.inPlace;
@@ -328,10 +328,10 @@ std::vector<DeviceProgram::Range> DeviceProgram::findRanges(
     else
       range.runs = {{range.low, (high - low) * size}};
   }
-  std::sort(found.begin(), found.end(),
+  std::sort(unmerged.begin(), unmerged.end(),
             [](const Range &a, const Range &b) { return a.low < b.low; });
   std::vector<Range> merged;
-  for (Range &range : found) {
+  for (Range &range : unmerged) {
     if (merged.empty() || range.low >= merged.back().high) {
       merged.push_back(std::move(range));
       continue;

@@ -93,7 +93,7 @@ static bool canFollow(const WeightDeclaration &weight,
   return bytes && *bytes % DIFFATTN_WEIGHT_ALIGNMENT == 0;
 }
 
-std::optional<std::string> Signature::findFaultOfFollowing() const {
+std::optional<std::string> Signature::findFollowsFault() const {
   // Weights before this one that no other follows yet.
   std::map<std::string_view, const WeightDeclaration *> earlier;
   for (const WeightDeclaration &weight : weights) {

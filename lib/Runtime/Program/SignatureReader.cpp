@@ -99,11 +99,11 @@ bool SignatureReader::type(ValueType &value) {
       });
   if (!read)
     return false;
-  auto *found = std::find(std::begin(kValueKinds), std::end(kValueKinds),
-                          std::string_view(kind));
-  if (found == std::end(kValueKinds))
+  auto *it = std::find(std::begin(kValueKinds), std::end(kValueKinds),
+                       std::string_view(kind));
+  if (it == std::end(kValueKinds))
     return json.fail("expected a known kind of value, but got '" + kind + "'");
-  value.kind = static_cast<ValueType::Kind>(found - std::begin(kValueKinds));
+  value.kind = static_cast<ValueType::Kind>(it - std::begin(kValueKinds));
   if (value.kind == ValueType::Scalar && !value.shape.empty())
     return json.fail("expected no sizes of a scalar");
   if (value.kind == ValueType::MemRef &&
@@ -180,7 +180,7 @@ bool SignatureReader::signature(Signature &signature) {
 }
 
 bool SignatureReader::checkFollowing(const Signature &signature) {
-  std::optional<std::string> fault = signature.findFaultOfFollowing();
+  std::optional<std::string> fault = signature.findFollowsFault();
   return !fault || json.fail(*fault);
 }
 

@@ -22,10 +22,10 @@ bool DynamicLibrary::open(const std::vector<std::string> &paths,
     }
     // A search among loaded libraries alone fails for one reason only, which
     // the message need not repeat.
-    const char *said = dlerror();
+    const char *message = dlerror();
     if (onlyLoaded)
       continue;
-    std::string reason = said ? said : "";
+    std::string reason = message ? message : "";
     // The loader's messages mostly begin with the path.
     if (reason.compare(0, candidate.size() + 2, candidate + ": ") != 0)
       reason = candidate + ": " + reason;

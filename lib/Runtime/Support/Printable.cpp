@@ -34,8 +34,8 @@ static CodePoint decode(std::string_view text) {
       return {0, 0};
     value = (value << 6) | (byte(i) & 0x3f);
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (value < kLeast[bytes] || value > 0x10ffff ||
+  constexpr uint32_t kMinValue[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (value < kMinValue[bytes] || value > 0x10ffff ||
       (value >= 0xd800 && value < 0xe000))
     return {0, 0};
   return {value, bytes};

@@ -18,14 +18,14 @@ constexpr int64_t kAlign = 64;
 
 struct KeptResults {
   /// A function with more results has the others in the arena: they are copied.
-  static constexpr int kMost = 64;
+  static constexpr int kMaxResults = 64;
   struct Block {
     void *memory;
     int64_t bytes;
   };
   bool keeps = false;
   int count = 0;
-  Block blocks[kMost];
+  Block blocks[kMaxResults];
 };
 
 thread_local KeptResults results;
@@ -33,7 +33,7 @@ thread_local KeptResults results;
 } // namespace
 
 void *diffattn_rt_alloc_result(int64_t bytes) {
-  if (!results.keeps || results.count == KeptResults::kMost)
+  if (!results.keeps || results.count == KeptResults::kMaxResults)
     return diffattn_rt_alloc(bytes);
   failIfUnreal(bytes);
   void *memory = std::aligned_alloc(kAlign, (bytes / kAlign + 1) * kAlign);

@@ -227,9 +227,9 @@ static bool isNumber(std::string_view text) {
     return count > 0;
   };
   auto eat = [&](std::string_view any) {
-    bool found = !text.empty() && any.find(text[0]) != any.npos;
-    text.remove_prefix(found);
-    return found;
+    bool isMatch = !text.empty() && any.find(text[0]) != any.npos;
+    text.remove_prefix(isMatch);
+    return isMatch;
   };
   eat("-");
   bool leadingZero = text.size() > 1 && text[0] == '0' && isDigit(text[1]);

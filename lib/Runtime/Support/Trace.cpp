@@ -75,8 +75,8 @@ ThreadSpans *findSpans() {
 }
 
 ThreadSpans &getSpans() {
-  if (ThreadSpans *found = findSpans())
-    return *found;
+  if (ThreadSpans *spans = findSpans())
+    return *spans;
   std::lock_guard<std::mutex> lock(recording.mutex);
   own.number = recording.number.load();
   own.spans = std::make_shared<ThreadSpans>();

@@ -174,7 +174,7 @@ MOCK Status cublasLtMatmulPreferenceSetAttribute(void *preference,
 MOCK Status cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *,
                                            void *, void *, void *,
                                            void *preference, int wanted,
-                                           Heuristic *results, int *found) {
+                                           Heuristic *results, int *returned) {
   ++heuristics;
   auto &op = *static_cast<Operation *>(operation);
   auto &prefer = *static_cast<Attributes *>(preference);
@@ -184,7 +184,7 @@ MOCK Status cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *,
          " transB=" + std::to_string(op.get(4)) +
          " workspace=" + std::to_string(prefer.get(1)) +
          " reduction=" + std::to_string(prefer.get(3, 7)) + "\n";
-  *found = 0;
+  *returned = 0;
   if (wanted < 1 || offersNothing)
     return 0;
   *results = {};
@@ -192,7 +192,7 @@ MOCK Status cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *,
   results->algo.data[0] = 0xa190;
   for (int i = 0; i < 3; ++i)
     results->algo.data[1 + i] = prefer.get(5 + i, 256);
-  *found = 1;
+  *returned = 1;
   return 0;
 }
 

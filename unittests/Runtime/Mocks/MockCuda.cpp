@@ -81,7 +81,7 @@ long setting(const std::string &name, long otherwise) {
 }
 
 /// Also to the file that MOCK_CUDA_LOG names, for tests of tools.
-void say(const std::string &line) {
+void appendToLog(const std::string &line) {
   state().log += line + "\n";
   if (const char *path = getenv("MOCK_CUDA_LOG"))
     if (FILE *file = fopen(path, "a")) {
@@ -98,7 +98,7 @@ Stream &streamOf(void *stream) {
 /// lacks a context.
 Result enter(const char *call, const std::string &what = "",
              bool needsContext = true) {
-  say(std::string(call) + (what.empty() ? "" : " " + what));
+  appendToLog(std::string(call) + (what.empty() ? "" : " " + what));
   if (needsContext && state().contexts.empty())
     return kInvalidContext;
   return static_cast<Result>(setting(std::string("fail ") + call, 0));

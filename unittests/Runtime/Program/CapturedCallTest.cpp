@@ -134,7 +134,7 @@ protected:
     lookUp<int (*)(int)>("cuDevicePrimaryCtxRelease_v2")(0);
   }
   /// The driver's calls since the last time, a line each.
-  std::vector<std::string> asked() {
+  std::vector<std::string> takeLog() {
     const std::string log = lookUp<const char *(*)()>("mock_cuda_log")();
     std::istringstream lines(log.substr(seen));
     seen = log.size();
@@ -167,12 +167,12 @@ using Lines = std::vector<std::string>;
 
 TEST_F(CapturedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
   create();
-  asked();
+  takeLog();
   EXPECT_EQ(run(), (std::vector<float>{10, 20}));
   EXPECT_EQ(call->getFallbackReason(), "");
   // All that takes memory comes before the capture, and between its ends is the
   // work and nothing else.
-  const Lines first = asked();
+  const Lines first = takeLog();
   auto begin =
       std::find(first.begin(), first.end(), "cuStreamBeginCapture 1 on 1");
   ASSERT_NE(begin, first.end());
@@ -192,15 +192,16 @@ TEST_F(CapturedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
   EXPECT_EQ(plain, expected);
   EXPECT_EQ(readX(), 2) << "what was captured has run";
 
-  asked();
+  takeLog();
   y[0] = 3;
   EXPECT_EQ(run(), (std::vector<float>{30, 20}));
-  EXPECT_EQ(asked(), (Lines{"cuGraphLaunch on 1", "cuStreamSynchronize on 1"}));
+  EXPECT_EQ(takeLog(),
+            (Lines{"cuGraphLaunch on 1", "cuStreamSynchronize on 1"}));
   EXPECT_EQ(readX(), 4);
 
-  asked();
+  takeLog();
   call.reset();
-  const Lines last = asked();
+  const Lines last = takeLog();
   EXPECT_EQ(std::count(last.begin(), last.end(), "cuGraphExecDestroy"), 1);
   EXPECT_EQ(std::count(last.begin(), last.end(), "cuStreamSynchronize on 1"), 0)
       << "another thread may be capturing the stream";
@@ -227,15 +228,16 @@ TEST_F(CapturedCallTest, RunsOnTheStreamOfTheCaller) {
     lookUp<int (*)(void **, unsigned)>("cuStreamCreate")(&native, 0);
   });
   ASSERT_FALSE(program->setStream(native));
-  asked();
+  takeLog();
   run();
-  Lines first = asked();
+  Lines first = takeLog();
   // Arguments may still be written there.
   EXPECT_EQ(first.front(), "cuStreamSynchronize on 2");
   EXPECT_EQ(
       std::count(first.begin(), first.end(), "cuStreamBeginCapture 1 on 1"), 1);
   run();
-  EXPECT_EQ(asked(), (Lines{"cuGraphLaunch on 2", "cuStreamSynchronize on 2"}));
+  EXPECT_EQ(takeLog(),
+            (Lines{"cuGraphLaunch on 2", "cuStreamSynchronize on 2"}));
   ASSERT_FALSE(program->setStream(nullptr));
   elsewhere([&] { lookUp<int (*)(void *)>("cuStreamDestroy_v2")(native); });
 }
@@ -268,12 +270,12 @@ TEST_P(UncapturedCalls, LeaveRunsAsTheyWere) {
   EXPECT_EQ(readX(), 2) << "what was captured has run";
   // It is not tried again: kernel by kernel, with the same results.
   set((std::string("fail ") + GetParam()).c_str(), 0);
-  asked();
+  takeLog();
   y[1] = 4;
   EXPECT_EQ(run(), (std::vector<float>{10, 40}));
   Lines expected = kWork;
   expected.push_back("cuStreamSynchronize on 1");
-  EXPECT_EQ(asked(), expected);
+  EXPECT_EQ(takeLog(), expected);
   EXPECT_EQ(readX(), 4);
 }
 

@@ -85,7 +85,7 @@ TEST(Signature, BlocksHoldWhatFollowsLayerByLayer) {
       {makeWeight("embed", 0), makeWeight("q.{}", 2), makeWeight("norm.{}", 2),
        makeWeight("k.{}", 2, "q.{}"), makeWeight("v.{}", 2, "k.{}"),
        makeWeight("head", 0, "embed")}};
-  EXPECT_EQ(signature.findFaultOfFollowing(), std::nullopt);
+  EXPECT_EQ(signature.findFollowsFault(), std::nullopt);
   const std::vector<std::vector<size_t>> expected = {
       {0, 9}, {1, 5, 7}, {2, 6, 8}, {3}, {4}};
   EXPECT_EQ(signature.getWeightBlocks(), expected);
@@ -106,11 +106,11 @@ TEST(Signature, FollowsWhatCanBeOneMatrixWithIt) {
       [](Signature &s) { s.weights[0].shape = {3, 16}; },
   };
   const Signature sound{{}, {makeWeight("a", 0), makeWeight("b", 0, "a")}};
-  EXPECT_EQ(sound.findFaultOfFollowing(), std::nullopt);
+  EXPECT_EQ(sound.findFollowsFault(), std::nullopt);
   for (size_t i = 0; i < std::size(changes); ++i) {
     Signature changed = sound;
     changes[i](changed);
-    const std::optional<std::string> fault = changed.findFaultOfFollowing();
+    const std::optional<std::string> fault = changed.findFollowsFault();
     ASSERT_TRUE(fault) << i;
     EXPECT_NE(
         fault->find("expected to follow a weight before it that no other "

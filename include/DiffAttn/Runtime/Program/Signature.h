@@ -80,7 +80,7 @@ struct Signature {
   int64_t getNumWeightSlots() const;
 
   /// The first `follows` that cannot be laid out, and why; nothing if all can.
-  std::optional<std::string> findFaultOfFollowing() const;
+  std::optional<std::string> findFollowsFault() const;
   /// The slots of the weight table in the order in which they lie on a device:
   /// those of one block lie side by side. Every slot is in one block.
   std::vector<std::vector<size_t>> getWeightBlocks() const;
