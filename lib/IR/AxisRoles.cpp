@@ -50,8 +50,8 @@ static std::optional<Axes> getMapsAxes(DifferentialMapsOpInterface op,
   if (isNumber(op.getBlockTableMutable(), number))
     return Axes{Kind::Batch, Kind::Page};
   for (MaskOperand which : kMaskOperands) {
-    OpOperand *found = op.findMaskOperand(which);
-    if (found && isNumber(*found, number))
+    OpOperand *operand = op.findMaskOperand(which);
+    if (operand && isNumber(*operand, number))
       return diffattn::getAxisRoles(which);
   }
   return std::nullopt;

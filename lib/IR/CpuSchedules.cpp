@@ -49,17 +49,17 @@ static LogicalResult verifyVectors(EmitError emitError, int64_t lanes,
 static LogicalResult verifyTiles(EmitError emitError, CpuProduct product,
                                  int64_t lanes, RegisterTile qk,
                                  RegisterTile pv, int64_t kvBlockSize) {
-  constexpr int64_t rows = 16, depth = 32, mostSums = 6;
+  constexpr int64_t rows = 16, depth = 32, maxSums = 6;
   if (lanes != rows) // cpu_prefill_c13
     return emitError() << "expected 16 lanes with product "
                        << stringifyCpuProduct(product) << ", but got " << lanes;
   if (qk.height != rows || qk.unroll != 1 ||
-      qk.vectors > mostSums) // cpu_prefill_c14
+      qk.vectors > maxSums) // cpu_prefill_c14
     return emitError() << "expected the qk_tile of product "
                        << stringifyCpuProduct(product)
                        << " to be [16, up to 6, 1], but got [" << qk.height
                        << ", " << qk.vectors << ", " << qk.unroll << "]";
-  if (pv.height % rows || pv.height > mostSums * rows || pv.vectors != 1 ||
+  if (pv.height % rows || pv.height > maxSums * rows || pv.vectors != 1 ||
       pv.unroll != 1) // cpu_prefill_c15
     return emitError() << "expected the pv_tile of product "
                        << stringifyCpuProduct(product)

@@ -325,10 +325,10 @@ LogicalResult diffattn::verifyMaskOperands(
     ShapeRules rules, const MapInputs &inputs,
     function_ref<OpOperand *(MaskOperand)> findOperand) {
   for (MaskOperand which : kMaskOperands) {
-    OpOperand *found = findOperand(which);
-    if (!found)
+    OpOperand *use = findOperand(which);
+    if (!use)
       continue;
-    NamedOperand operand{getName(which), found->get()};
+    NamedOperand operand{getName(which), use->get()};
     if (which == MaskOperand::Bias) {
       // attention_c12, online_attention_c11
       if (failed(verifyBias(rules, operand, inputs)))

@@ -28,9 +28,9 @@ void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
   SmallVector<Value> operands = {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
                                  op.getV()};
   for (MaskOperand which : kMaskOperands) {
-    OpOperand *found = op.findMaskOperand(which);
+    OpOperand *use = op.findMaskOperand(which);
     operands.push_back(which == MaskOperand::QOffset ? qOffset
-                       : found                       ? found->get()
+                       : use                         ? use->get()
                                                      : Value());
   }
   operands.append({op.getCuSeqlensQ(), op.getCuSeqlensK(), op.getBlockTable(),

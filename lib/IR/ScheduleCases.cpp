@@ -178,10 +178,10 @@ struct SizeRange {
         high(ShapedType::isDynamic(size) ? std::numeric_limits<int64_t>::max()
                                          : size) {}
 
-  /// Intersects with `least` to `most`; `most` 0: no upper bound.
-  void narrow(int64_t least, int64_t most) {
-    low = std::max(low, least);
-    high = most ? std::min(high, most) : high;
+  /// Intersects with `min` to `max`; `max` 0: no upper bound.
+  void narrow(int64_t min, int64_t max) {
+    low = std::max(low, min);
+    high = max ? std::min(high, max) : high;
   }
 
   int64_t low, high;
@@ -292,16 +292,18 @@ LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
                               << family << " for some";
     if (failed(verifyKnownSizes(op, choice.schedule)))
       return failure();
-    std::optional<int64_t> most = choice.schedule.getMostQueries();
-    if (!most)
+    std::optional<int64_t> limit = choice.schedule.getMostQueries();
+    if (!limit)
       continue;
-    int64_t asked = choice.maxQueries.value_or(queries);
-    if (asked == std::numeric_limits<int64_t>::max())
-      return op.emitOpError() << "expected at most " << *most << " queries for "
-                              << family << ", but got any number";
-    if (asked > *most)
-      return op.emitOpError() << "expected at most " << *most << " queries for "
-                              << family << ", but got " << asked;
+    int64_t queryCount = choice.maxQueries.value_or(queries);
+    if (queryCount == std::numeric_limits<int64_t>::max())
+      return op.emitOpError()
+             << "expected at most " << *limit << " queries for " << family
+             << ", but got any number";
+    if (queryCount > *limit)
+      return op.emitOpError()
+             << "expected at most " << *limit << " queries for " << family
+             << ", but got " << queryCount;
   }
   return success();
 }

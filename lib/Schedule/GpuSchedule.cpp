@@ -300,9 +300,9 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
     return {};
   auto selectDecode = [&](GpuSplitKVAttr split, int64_t maxQueries) {
     SmallVector<Attribute> schedules;
-    std::string whyNot;
+    std::string refusal;
     if (std::optional<GpuSplitKVAttr> bulk =
-            selectGpuBulkCopies(split, shape, target, whyNot))
+            selectGpuBulkCopies(split, shape, target, refusal))
       schedules = selectSplits(*bulk, shape.keys, maxQueries);
     llvm::append_range(schedules, selectSplits(split, shape.keys, maxQueries));
     return schedules;
@@ -320,8 +320,9 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
         cast<GpuSplitKVAttr>(selectGpuKernel(context, few, target, reason));
     schedules = selectDecode(split, kGpuDecodeRows);
   }
-  std::string whyNot;
-  llvm::append_range(schedules, selectGpuWgmma(context, shape, target, whyNot));
+  std::string refusal;
+  llvm::append_range(schedules,
+                     selectGpuWgmma(context, shape, target, refusal));
   GpuAttentionShape elements = shape;
   elements.elementwise = true;
   ScheduleAttrInterface byElement =

@@ -18,7 +18,7 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
 static constexpr int64_t kAll = GpuTarget::kHopperMultiprocessors;
 
 /// A row of one map, of which each warpgroup has 64 rows of its own.
-static constexpr GpuWgmmaRow ofOne(GpuWgmmaRow row) {
+static constexpr GpuWgmmaRow withOneMap(GpuWgmmaRow row) {
   row.maps = 1;
   return row;
 }
@@ -59,10 +59,10 @@ static constexpr GpuWgmmaRow kTable[] = {
     {64, 128, false, kBoth, 48, 8, /*cluster=*/1, /*overlap=*/true, 0,
      /*sharesEvenTiles=*/true, /*byName=*/true},
     // Not measured on a GPU.
-    ofOne({64, 64, false, kBoth, 128, 5}),
-    ofOne({128, 128, false, kBoth, 128, 3}),
-    ofOne({192, 128, false, kBoth, 128, 2}),
-    ofOne({256, 256, false, kBoth, 80, 2}),
+    withOneMap({64, 64, false, kBoth, 128, 5}),
+    withOneMap({128, 128, false, kBoth, 128, 3}),
+    withOneMap({192, 128, false, kBoth, 128, 2}),
+    withOneMap({256, 256, false, kBoth, 80, 2}),
 };
 
 ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }

@@ -214,7 +214,7 @@ struct SelectGpuSchedulePass final
       return signalPassFailure();
     WalkResult attentions = getOperation()->walk([&](AttentionOp op) {
       if (takeEveryCall(getScheduleCases(op, ScheduleTarget::GPU)))
-        sayChoice(op, op.getSchedulesAttr());
+        emitChoiceRemark(op, op.getSchedulesAttr());
       else if (failed(select(op, *target)))
         return WalkResult::interrupt();
       return WalkResult::advance();
@@ -264,18 +264,18 @@ struct SelectGpuSchedulePass final
       remark::analysis(op.getLoc(), kGpuRemark)
           << ("untuned: " + chip + " gets the code and the schedules of " +
               target.chip);
-    sayWgmma(op, schedules, target);
-    saySplits(op, schedules);
-    sayBulkCopies(op, schedules, target);
-    sayChoice(op, Builder(op).getArrayAttr(schedules));
+    emitWgmmaRemark(op, schedules, target);
+    emitSplitRemark(op, schedules);
+    emitBulkCopyRemark(op, schedules, target);
+    emitChoiceRemark(op, Builder(op).getArrayAttr(schedules));
     appendSchedules(op, schedules);
     return success();
   }
 
   /// Why nothing is by wgmma on a chip that has it, of attention of many
   /// queries: kernels of few are others on every chip.
-  static void sayWgmma(AttentionOp op, ArrayRef<Attribute> schedules,
-                       const GpuTarget &target) {
+  static void emitWgmmaRemark(AttentionOp op, ArrayRef<Attribute> schedules,
+                              const GpuTarget &target) {
     if (!runsOnWgmmaChip(target) ||
         !isa<GpuForwardAttr, GpuPlainAttr>(schedules.back()))
       return;
@@ -291,7 +291,7 @@ struct SelectGpuSchedulePass final
   }
 
   /// Why keys are not split where there may be few queries.
-  static void saySplits(AttentionOp op, ArrayRef<Attribute> schedules) {
+  static void emitSplitRemark(AttentionOp op, ArrayRef<Attribute> schedules) {
     const GpuAttentionShape shape = getGpuAttentionShape(op);
     const bool maySplit =
         ShapedType::isDynamic(shape.queries) || shape.queries <= kGpuDecodeRows;
@@ -311,8 +311,8 @@ struct SelectGpuSchedulePass final
   }
 
   /// Why decode does not use tensor maps, where the chip has them.
-  static void sayBulkCopies(AttentionOp op, ArrayRef<Attribute> schedules,
-                            const GpuTarget &target) {
+  static void emitBulkCopyRemark(AttentionOp op, ArrayRef<Attribute> schedules,
+                                 const GpuTarget &target) {
     for (Attribute entry : schedules) {
       auto when = dyn_cast<WhenAttr>(entry);
       auto split = dyn_cast<GpuSplitKVAttr>(when ? when.getSchedule() : entry);
@@ -332,7 +332,7 @@ struct SelectGpuSchedulePass final
 
   /// Emits a remark with the kernels of `schedules` and the most shared memory
   /// that a block of any takes.
-  static void sayChoice(AttentionOp op, ArrayAttr schedules) {
+  static void emitChoiceRemark(AttentionOp op, ArrayAttr schedules) {
     const int64_t maps = op.hasSecondMap() ? 2 : 1;
     int64_t bytes = 0;
     bool isKernel = false;

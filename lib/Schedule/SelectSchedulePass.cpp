@@ -42,11 +42,11 @@ struct SelectSchedulePass final
                             "code is made for " + target->name.str());
     getOperation()->walk([&](AttentionOp op) {
       if (!takeEveryCall(getScheduleCases(op, ScheduleTarget::CPU)))
-        select(op, *target, whyNoKernel(op), "attention");
+        select(op, *target, getKernelRefusal(op), "attention");
     });
     getOperation()->walk([&](AttentionBackwardOp op) {
       if (!findSchedule(op, ScheduleTarget::CPU))
-        select(op, *target, whyNoKernel(op), "the gradient of attention");
+        select(op, *target, getKernelRefusal(op), "the gradient of attention");
     });
   }
 
@@ -121,19 +121,21 @@ struct SelectSchedulePass final
   }
 
   /// Why no kernel takes `op`; empty if one can.
-  static std::string whyNoKernel(AttentionOp op) {
+  static std::string getKernelRefusal(AttentionOp op) {
     if (op.getIntegral())
       return "no kernel computes integral attention";
     if (op.getO2())
       return "no kernel of CPUs writes o2";
-    return whyNoKernel(cast<DifferentialMapsOpInterface>(op.getOperation()));
+    return getKernelRefusal(
+        cast<DifferentialMapsOpInterface>(op.getOperation()));
   }
-  static std::string whyNoKernel(AttentionBackwardOp op) {
+  static std::string getKernelRefusal(AttentionBackwardOp op) {
     if (op.getDBias())
       return "no kernel computes the gradient of a bias";
-    return whyNoKernel(cast<DifferentialMapsOpInterface>(op.getOperation()));
+    return getKernelRefusal(
+        cast<DifferentialMapsOpInterface>(op.getOperation()));
   }
-  static std::string whyNoKernel(DifferentialMapsOpInterface op) {
+  static std::string getKernelRefusal(DifferentialMapsOpInterface op) {
     for (int64_t size : {op.getHeadDim(), op.getValueDim()})
       if (!ShapedType::isDynamic(size) && size > kMaxHeadDim)
         return "a head of " + std::to_string(size) + " is above " +

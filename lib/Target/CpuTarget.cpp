@@ -119,9 +119,9 @@ static void readCaches(CpuTarget &target) {
 
 int64_t CpuTarget::getBusyPrefetchBytes() const {
   // 8 rows of 128 numbers of 16 bits: less comes too late, more did not gain.
-  constexpr int64_t kLeast = 2048;
+  constexpr int64_t kMinBytes = 2048;
   const bool isBusy = vectorRegisters < 32 && !isPrefetchGiven;
-  return isBusy ? std::max(prefetchBytes, kLeast) : prefetchBytes;
+  return isBusy ? std::max(prefetchBytes, kMinBytes) : prefetchBytes;
 }
 
 std::optional<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name) {

@@ -173,10 +173,10 @@ TEST_F(CpuScheduleTest, EveryMicroKernelIsWhole) {
 
 /// Sizes may be anything, known or not: no arithmetic on them overflows.
 TEST_F(CpuScheduleTest, SizesOfAnyMagnitude) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   for (StringRef isa : isas())
     for (Type type : types()) {
-      for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{1} << 40, kMost}) {
+      for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{1} << 40, kMax}) {
         AttentionShape sized = shape(type);
         sized.queries = sized.keys = sized.headDim = sized.valueDim = size;
         // A row's result must not depend on what is known of the shape.

@@ -213,16 +213,16 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
   const GpuTarget hopper = target("sm_90a");
   auto choose = [&](const GpuAttentionShape &s) {
     std::string reason;
-    SmallVector<GpuWgmmaAttr> found;
+    SmallVector<GpuWgmmaAttr> schedules;
     for (WhenAttr when : selectGpuWgmma(&context, s, hopper, reason)) {
-      found.push_back(cast<GpuWgmmaAttr>(when.getSchedule()));
-      EXPECT_LE(GpuSharedLayout(found.back(), s.headDim, s.valueDim,
+      schedules.push_back(cast<GpuWgmmaAttr>(when.getSchedule()));
+      EXPECT_LE(GpuSharedLayout(schedules.back(), s.headDim, s.valueDim,
                                 s.sharedKeys, s.maps)
                     .total,
                 hopper.sharedBytesPerBlock);
     }
-    EXPECT_EQ(found.empty(), !reason.empty()) << reason;
-    return found;
+    EXPECT_EQ(schedules.empty(), !reason.empty()) << reason;
+    return schedules;
   };
   for (const GpuWgmmaRow &row : getGpuWgmmaTable()) {
     GpuAttentionShape s = shape(row.headDim, row.valueDim);
@@ -258,14 +258,14 @@ TEST_F(GpuScheduleTest, WarpgroupsForManyKeysAndForFew) {
   const GpuTarget hopper = target("sm_90a");
   std::string reason;
   auto choose = [&](const GpuAttentionShape &s) {
-    SmallVector<std::pair<int64_t, int64_t>> found;
+    SmallVector<std::pair<int64_t, int64_t>> choices;
     for (WhenAttr when : selectGpuWgmma(&context, s, hopper, reason)) {
       EXPECT_TRUE(when.getTensorMaps());
-      found.emplace_back(
+      choices.emplace_back(
           when.getMinKeys(),
           cast<GpuWgmmaAttr>(when.getSchedule()).getKvBlockSize());
     }
-    return found;
+    return choices;
   };
   GpuAttentionShape s = shape(64, 128);
   using ::testing::ElementsAre;

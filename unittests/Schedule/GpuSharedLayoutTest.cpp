@@ -31,13 +31,13 @@ std::vector<GpuTiles> allTiles() {
       all.push_back(
           {GpuPlacement::Both, warps, 1, 16 * warps, 2, qInRegisters, 512});
   // With one map there are no warps that share out the maps.
-  std::vector<GpuTiles> ofOne;
-  llvm::copy_if(all, std::back_inserter(ofOne), [](const GpuTiles &tiles) {
+  std::vector<GpuTiles> oneMap;
+  llvm::copy_if(all, std::back_inserter(oneMap), [](const GpuTiles &tiles) {
     return tiles.placement == GpuPlacement::Both;
   });
-  for (GpuTiles &tiles : ofOne)
+  for (GpuTiles &tiles : oneMap)
     tiles.maps = 1;
-  llvm::append_range(all, ofOne);
+  llvm::append_range(all, oneMap);
   return all;
 }
 
