@@ -24,7 +24,7 @@ static bool isIntegral(Operation *op) {
   return attention && attention.getIntegral();
 }
 
-/// Which of the operands come together, and what comes with none of them.
+/// Checks which of the operands come together, and which exclude others.
 static LogicalResult verifyForm(DifferentialMapsOpInterface op,
                                 ShapeRules rules) {
   // attention_c28

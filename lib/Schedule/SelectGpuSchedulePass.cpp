@@ -227,7 +227,8 @@ struct SelectGpuSchedulePass final
     });
   }
 
-  /// Without kernels the op becomes loops, which its decomposition says too.
+  /// Chooses the kernels of a gradient. If there are none, the op becomes
+  /// loops, and its decomposition emits a remark as well.
   void select(AttentionBackwardOp op) {
     if (std::string reason = getGpuGradientReason(op); !reason.empty()) {
       remark::missed(op.getLoc(), kGpuRemark)

@@ -49,7 +49,7 @@ struct Signature {
        epsOutside = false;
   /// Keys and values at or behind kvLen are NaN.
   bool nanBehind = false;
-  /// With numbers of segments, i64.
+  /// Whether the op has segments, whose numbers are i64.
   bool segments = false;
   /// Sequences that follow one another, and keys in pages (with kv_len, and
   /// instead of packed keys); tables are i64.
@@ -167,8 +167,8 @@ class CompiledCase {
 public:
   explicit CompiledCase(const Signature &signature);
   ~CompiledCase();
-  /// Without `compare`, what is expected is not computed: that takes longer
-  /// than to find a fault.
+  /// Runs the kernels. Without `compare` the expected result is not computed,
+  /// which takes longer than to find a fault.
   Outcome run(const Shape &shape, unsigned seed,
               const sim::SimOptions &options = {}, bool compare = true);
   const Signature &getSignature() const { return signature; }
@@ -176,7 +176,8 @@ public:
   const llvm::Module &getKernels() const { return *running->module; }
   /// Runs `module` in the place of all kernels from now on.
   void replaceKernels(const llvm::Module &module);
-  /// From now on the host fills no memory, or counters begin with `number`.
+  /// Makes the host fill no memory, or counters begin with `number`, from now
+  /// on.
   void dropFills() { dropsFills = true; }
   void beginAt(uint32_t number) { counter = number; }
 

@@ -34,7 +34,7 @@ struct Expected {
   /// On keys that grow: random scores grow too little after the first tile for
   /// their sums to be rescaled.
   bool growing = false;
-  /// Also in merge kernels.
+  /// Whether it is tried in merge kernels too.
   bool inMerge = true;
 };
 

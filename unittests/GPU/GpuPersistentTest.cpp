@@ -28,7 +28,7 @@ std::vector<GpuWgmmaRow> getRows() {
   return rows;
 }
 
-/// That of (64,128) with both maps a warpgroup.
+/// The row of (64,128) whose warpgroups have both maps.
 GpuWgmmaRow getNarrowRow() {
   return *llvm::find_if(getGpuWgmmaTable(), [](const GpuWgmmaRow &row) {
     return row.headDim == 64 && row.valueDim == 128 && row.persistentBlocks &&

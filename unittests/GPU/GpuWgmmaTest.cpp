@@ -26,8 +26,8 @@ protected:
   }
 };
 
-/// With persistent blocks where the table's row has them; but for those that
-/// are asked for by name.
+/// Each row is chosen, with persistent blocks if it has them, unless only its
+/// name selects it.
 TEST_P(EveryWgmmaRow, IsChosen) {
   Signature s = signature();
   // For tiles that are not even.

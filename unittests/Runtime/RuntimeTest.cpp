@@ -129,7 +129,7 @@ int64_t teamSize() {
   return size;
 }
 
-/// Some thread of the calling thread's pool.
+/// A thread of the calling thread's pool, other than itself.
 pthread_t someHelper() {
   struct Context {
     pthread_t caller = pthread_self();

@@ -16,7 +16,7 @@ namespace mlir::diffattn {
 /// it did.
 struct ScheduleCase {
   ScheduleAttrInterface schedule;
-  /// At most so many queries; at least so many keys.
+  /// The most queries and the fewest keys of calls that the case takes.
   std::optional<int64_t> maxQueries, minKeys;
   /// Operands do not allow copies of 16 bytes.
   bool unaligned = false;

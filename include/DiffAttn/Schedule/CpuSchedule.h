@@ -64,8 +64,8 @@ CpuSplitKVAttr selectCpuSplitKV(const AttentionShape &shape,
 CpuBackwardAttr selectCpuBackward(const AttentionShape &shape,
                                   const CpuTarget &target);
 
-/// With at most so many queries, keys are split over threads. Where the number
-/// of queries is not known, only if there are more keys than this: few keys are
+/// The most queries for which keys are split over threads. Where the number of
+/// queries is not known, there must also be more keys than this: few keys are
 /// not worth splitting then, and a short sequence that attends to itself is cut
 /// as a long one is, so its rows are the same when it is padded.
 constexpr int64_t kCpuSplitKVQueries = 8;

@@ -49,7 +49,8 @@ struct GpuSharedLayout {
   GpuSharedLayout() = default;
   GpuSharedLayout(const GpuTiles &tiles, int64_t headDim, int64_t valueDim,
                   bool sharedKeys);
-  /// By warpgroups: tiles in panels, and no pitch of whole rows.
+  /// The layout of a kernel by warpgroups: tiles lie in panels, so rows have no
+  /// pitch of their own.
   GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim, int64_t valueDim,
                   bool sharedKeys, int64_t maps = 2);
   /// The layout of a kernel of gradients. Region `queries` has what stays, the
@@ -63,8 +64,9 @@ struct GpuSharedLayout {
   /// The layout of kernels that add parts up: one number a thread.
   static GpuSharedLayout ofSums();
 
-  /// When a region is in use: while queries come in and go to registers, in the
-  /// loop over keys, and after it. Regions of one phase do not overlap.
+  /// The phases in which a region is in use: while queries come in and go to
+  /// registers, in the loop over keys, and after it. Regions of one phase do
+  /// not overlap.
   enum Phase : unsigned { Load = 1, Loop = 2, Finish = 4 };
   struct Region {
     StringRef name;
@@ -99,8 +101,8 @@ struct GpuSharedLayout {
   /// `statePitch` floats, so that no two lanes that store together meet in a
   /// bank, then maxima and sums.
   int64_t stateRows = 0, statePitch = 0, stateWarpBytes = 0;
-  /// By tensor maps: panels of a row of queries or keys and of one of values,
-  /// and the bytes of a panel of queries, and of one of keys or values.
+  /// Panels of tensor maps: their number in a row of queries or keys and in a
+  /// row of values; the bytes of a panel of queries, and of keys or values.
   int64_t headPanels = 0, valuePanels = 0, queryPanelBytes = 0,
           keyPanelBytes = 0;
   /// Warps that merge ranges of keys, and where in `merge` lie: weights of as

@@ -95,7 +95,7 @@ struct AttentionSpec {
   }
   const SpecOperand &queriesOf(int map) const { return map ? q2 : q1; }
   const SpecOperand &keysOf(int map) const { return map ? k2 : k1; }
-  /// With dense rows of k1, k2 and v in the place of pages.
+  /// A copy with dense rows of k1, k2 and v in place of pages.
   AttentionSpec withDenseRows() const;
   const SpecOperand &bias() const { return mask(MaskOperand::Bias); }
   /// Whether a mask's operand is there and has an integer for each query, or

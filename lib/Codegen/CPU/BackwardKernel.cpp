@@ -33,7 +33,8 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// With fewer groups of all batches for each thread, slices are work items.
+/// Groups of heads, of all batches, for each thread below which slices of
+/// queries become work items.
 static constexpr int64_t kGroupsPerThread = 2;
 
 /// Slices that are work items need the memory of so many gradients of keys and

@@ -45,8 +45,8 @@ struct BackwardParts {
   /// The gradients of X in packs of rows, [row / pack][column] in rows of
   /// `paddedValueDim`: by single numbers, `rowGradients`.
   Value packedGradients;
-  /// In pairs, the gradients of X as numbers of 16 bits, in rows of
-  /// `roundedValueDim` with zeros behind the last column; else null.
+  /// The gradients of X as 16-bit floats, in rows of `roundedValueDim` with
+  /// zeros behind the last column; null unless products are of pairs.
   Value roundedGradients;
   /// Queries in packs of rows, [row / pack][column], and their gradients,
   /// [row][column], in rows of `paddedHeadDim`. Queries are scaled where the
@@ -54,14 +54,15 @@ struct BackwardParts {
   Value queryRows[2], queryGradients[2];
   /// [key][lane] of the planes of scores: gradients of X times values.
   Value products;
-  /// In pairs, of one KV block, else null: differences of both maps and
-  /// gradients of scores of each, rounded, [key][lane]; and the latter as
-  /// [key / 2][lane].
+  /// Rounded numbers of one KV block: the difference of the maps and gradients
+  /// of the scores of each, [key][lane]; the latter also as [key / 2][lane].
+  /// Null unless products are of pairs.
   Value roundedRows[3], roundedPairs[2];
-  /// In pairs, keys of one KV block and map, [key / 2][column] in rows of
-  /// `paddedHeadDim`; else null.
+  /// Keys of one KV block and map, [key / 2][column] in rows of
+  /// `paddedHeadDim`; null unless products are of pairs.
   Value packedKeys;
-  /// By matrix tiles, a panel for values of one KV block; else null.
+  /// A panel for values of one KV block; null unless products are by matrix
+  /// tiles.
   Value tiledValues;
   /// One row.
   Value row;

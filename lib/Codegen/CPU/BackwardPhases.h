@@ -121,7 +121,7 @@ private:
   void packRows(const PrefillItem &item, const Columns &columns, Value to,
                 Value stride,
                 function_ref<Value(Value row, const ColumnVector &)> load);
-  /// In pairs: rounds dX, and leaves it as products read it.
+  /// Rounds dX for products of pairs, in the layout that they read.
   void roundGradients(const PrefillItem &item, const BackwardLayout &s);
   /// Rows of keys as the product that contracts keys reads them, and the
   /// stride of rows.

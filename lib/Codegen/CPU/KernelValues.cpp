@@ -156,7 +156,7 @@ void KernelValues::copyPagedRows(const SpecOperand &pages, Value base,
 // Masks
 //===----------------------------------------------------------------------===//
 
-/// By vectors where the integers lie side by side.
+/// Scans by vectors where the integers lie side by side.
 std::pair<Value, Value> KernelMasks::scan(MaskOperand operand,
                                           const MaskTile &tile) {
   Scanned &known = scanned[static_cast<size_t>(operand)];

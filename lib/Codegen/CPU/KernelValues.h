@@ -70,7 +70,7 @@ private:
   Value context;
 };
 
-/// Which head of each operand signal head `signal` uses.
+/// The heads of all operands that signal head `signal` uses.
 struct HeadIndices {
   Value signal, noise, key1, key2, value;
 };

@@ -25,7 +25,8 @@ namespace mlir::diffattn {
 /// Whether there is anything to pack that every block finds at the same place.
 bool mayPackValues(const AttentionSpec &spec);
 
-/// In the caller: whether it pays, the work items, and the panels' bytes.
+/// Values in the calling function: whether packing pays, its work items, and
+/// the bytes of the panels.
 struct PackedValuesPlan {
   Value pays, items, bytes;
 };

@@ -27,16 +27,15 @@ public:
   /// One query's columns in pairs, the last of an odd number with 0, and pairs
   /// of zeros up to a multiple of `multiple`.
   void packQuery(KernelBuilder &b, const PackedQuery &query) const override;
-  /// In pairs of keys, as i32: panel[ceil(n / 2)][stride], with zeros for the
-  /// partner of an odd number's last key, and rows of zeros up to a multiple of
-  /// `multiple`.
+  /// Packs pairs of keys as i32: panel[ceil(n / 2)][stride]. An odd last key is
+  /// paired with zeros; rows of zeros follow up to a multiple of `multiple`.
   void packValues(KernelValues &v, const SpecOperand &operand, Value base,
                   Value first, Value n, Value columns, Value panel,
                   Value stride) const override {
     packValues(v, operand, base, first, n, columns, panel, stride,
                /*finite=*/false);
   }
-  /// With `finite`, 0 in the place of Inf and NaN.
+  /// As above; `finite` replaces Inf and NaN by 0.
   void packValues(KernelValues &v, const SpecOperand &operand, Value base,
                   Value first, Value n, Value columns, Value panel,
                   Value stride, bool finite) const;

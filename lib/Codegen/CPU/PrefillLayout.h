@@ -19,7 +19,8 @@ namespace mlir::diffattn {
 /// Memory that is handed out in parts, each of which begins on a cache line.
 class ScratchParts {
 public:
-  /// Without `base`, parts are null, and only their total counts.
+  /// Hands out memory from `base` on. If that is null, parts are null, and only
+  /// their total counts.
   ScratchParts(KernelBuilder &b, Value base)
       : b(b), base(base), end(b.index(0)) {}
 
@@ -87,8 +88,8 @@ struct ScoreParts {
   /// [KV block] how it stands to the block of queries (BlockRelation), i32;
   /// null where all stand alike.
   Value relations;
-  /// By tiles, f32 scores of one KV block and map. `scores` then holds nothing
-  /// but exponentials, in pairs.
+  /// f32 scores of one KV block and map, for products by tiles; `scores` then
+  /// holds exponentials alone, in pairs.
   Value rawScores;
   /// [KV block][lane] the maximum that its exponentials are relative to; null
   /// where all paths are online.

@@ -60,8 +60,8 @@ void PrefillScoring::packQueries(const PrefillItem &item,
     packQueries(item, s, map, last);
 }
 
-/// In the order [column][lane]. Lanes past the last query repeat it; they are
-/// never stored.
+/// Packs queries as [column][lane]. Lanes past the last query repeat it; they
+/// are never stored.
 void PrefillScoring::packQueries(const PrefillItem &item,
                                  const ScoringLayout &s, int map, Value last) {
   const int64_t stride = schedule.getQBlockSize();

@@ -17,7 +17,8 @@ using namespace mlir::diffattn;
 // A KV block
 //===----------------------------------------------------------------------===//
 
-/// With two passes every KV block has its place; online all use the first.
+/// The block's place in the planes of scores: its own with two passes, the
+/// first one when online.
 Value PrefillScoring::getPosition(const PrefillItem &item,
                                   const KeyPartition &keys,
                                   const KvBlock &kvBlock) {

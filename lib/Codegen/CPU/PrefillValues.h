@@ -56,7 +56,7 @@ public:
   /// row that saw no key. Adds sinks to them, and stores their logarithms where
   /// these are asked for.
   void finishSums(const PrefillItem &item, const PrefillLayout &s);
-  /// With two passes: adds a KV block of both maps to the output.
+  /// Adds a KV block of both maps to the output, in the second of two passes.
   void combineKvBlock(const PrefillItem &item, const PrefillLayout &s,
                       const ValueHead &head, const KeyPartition &keys,
                       Value number);

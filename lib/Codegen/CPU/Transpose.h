@@ -11,11 +11,12 @@
 
 namespace mlir::diffattn {
 
-/// As many vectors as each has lanes, a power of two, as rows: their columns.
+/// The columns of a square matrix: as many rows as a vector has lanes, a power
+/// of two.
 SmallVector<Value> emitTranspose(KernelBuilder &b, ArrayRef<Value> rows);
 
-/// 16 rows of as many numbers as there are vectors, a power of two, one row
-/// after the other: their columns.
+/// The columns of a matrix of 16 rows, which lie one after the other in
+/// `vectors`; a row has as many numbers as there are vectors, a power of two.
 SmallVector<Value> emitTransposeRows(KernelBuilder &b, ArrayRef<Value> vectors);
 
 /// One vector of queries as `packQuery` leaves each of them, `stride` packs

@@ -137,7 +137,7 @@ private:
   /// Queries and keys of a packed sequence, and the rows where they begin;
   /// null: the numbers in the arguments, and 0.
   Value queryCount, keyCount, firstQuery, firstKey;
-  /// By the number of the parameter; null where the kernel has none.
+  /// The arguments, indexed by parameter; null where the kernel has none.
   std::array<Value, static_cast<size_t>(GpuParam::Count)> arguments;
 };
 
@@ -205,7 +205,7 @@ private:
   const int64_t laneRows, numbers;
 };
 
-/// Which columns of a row the four lanes of a quad hold: tile n of 8 columns
+/// The columns of a row that the four lanes of a quad hold: tile n of 8 columns
 /// begins at `start` + offset(n), and lane t has its columns 2t and 2t + 1.
 struct QuadColumns {
   Value start; // i32, up to `maxStart`

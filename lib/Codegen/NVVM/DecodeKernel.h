@@ -45,14 +45,14 @@ private:
   Value queryAt(Value query) {
     return firstRow ? kernel.queryAt(b.add(query, firstRow)) : query;
   }
-  /// Whether a number of a query, by its row in the tile and its column,
-  /// exists, and where it lies.
+  /// An element of a query, given by its row in the tile and its column:
+  /// whether it exists, and its address.
   struct QuerySource {
     Value inside, pointer;
   };
   QuerySource locateQuery(Value tileRow, Value column);
   void bringQueries();
-  /// Once they are there.
+  /// Takes the queries from shared memory, once they have arrived there.
   void keepQueries();
   RowFragments scores(Value keysBase);
   /// A tile of keys in shared memory.
@@ -60,7 +60,7 @@ private:
     Value number, keys, values;
     /// Null, or whether masks hide a part of it.
     Value isPartial;
-    /// Null, or what waits for its values and hides those that are none.
+    /// Waits for the tile's values and clears invalid ones; null if not needed.
     function_ref<void()> waitForValues = nullptr;
   };
   GpuBuilder::Values computeTile(const Tile &tile, ValueRange carried);
@@ -70,10 +70,10 @@ private:
   GpuBuilder::Values computeByRing(TensorRing &ring, ValueRange initial);
   void emitByRing();
   GpuBuilder::Values initialState();
-  /// A tensor map knows the keys in memory, not those that are valid: values
-  /// behind may be NaN, which a probability of 0 does not hide.
+  /// Clears values of keys that are not valid. A tensor map copies all keys in
+  /// memory: invalid values may be NaN, which a probability of 0 does not hide.
   void clearHiddenValues(Value values, Value firstKey);
-  /// All threads that compute.
+  /// Waits for all threads that compute.
   void meet();
   /// Leaves the warp's state in shared memory.
   void leaveState(ValueRange values);

@@ -41,7 +41,7 @@ public:
   /// rows and windows fit in i32.
   GpuMasks(AttentionKernel &kernel, Value batch);
 
-  /// Keys from this one on are seen by no query.
+  /// The first key that no query sees, nor any after it.
   Value keyLimit;
 
   /// A query, `offset` after `value`; null: after query 0.
@@ -59,32 +59,32 @@ public:
   VisibleRange getRange(Query first, Query last);
   VisibleRange getRange(Value query) { return getRange({query}, {query}); }
   Value emit(MaskValue bound, int64_t plus = 0);
-  /// The other way around: the queries, from 0 up to their number, of which
-  /// each sees some of `count` keys from `first` on by those masks, as begin
-  /// and end. There are none where the end is not behind the begin.
+  /// Begin and end of the queries that see some of `count` keys from `first` on
+  /// by those masks. There are none where the end is not behind the begin.
   std::pair<Value, Value> getQueries(Value first, int64_t count);
 
-  // Masks that are asked about each score; kernels that take keys one by one,
-  // and those of gradients, ask those of tiles so too.
+  // Masks that are evaluated for each score. Kernels that take keys one by one,
+  // and those of gradients, evaluate masks of tiles in this way too.
   bool hasElements() const { return !elementMasks.empty(); }
   /// Whether `AlignedPairs` may be asked for.
   bool mayLoadPairs() const;
-  /// From here on, elements are those of `noiseHead`, and then of `query`.
+  /// Sets the noise head, and then the query, whose elements are read from here
+  /// on.
   void beginHead(Value noiseHead, ScoreLanes lanes);
   void beginQuery(Value query);
-  /// The score of that query and key `firstKey + column`; both keys of a pair
-  /// are asked for in turn.
+  /// The masked score of that query and key `firstKey + column`. The keys of a
+  /// pair follow each other.
   Value maskElements(Value score, Value firstKey, int64_t column);
 
-  // Masks that tell of whole tiles of keys. All lanes of a warp call these
-  // functions together, and get the same but for `maskInTile`.
+  // Masks that are decided for whole tiles of keys. All lanes of a warp call
+  // these functions together; the results are uniform but for `maskInTile`.
   bool hasTiles() const { return !tileMasks.empty(); }
-  /// From here on, tiles stand to `count` queries from `first` on, as far as
-  /// these exist.
+  /// Sets the queries to which tiles are related from here on: `count` from
+  /// `first` on, as far as they exist.
   void beginBlock(Value first, int64_t count);
   /// The first tile of `keys` keys, from `tile` on, that one of these queries
-  /// sees: an i32 that tells its number, and whether it is seen in part. Where
-  /// there is none, a tile that is not before `end`.
+  /// sees, as an i32: twice its number, plus 1 if it is seen in part. If there
+  /// is none, a tile that is not before `end`.
   Value findSeen(Value tile, Value end, int64_t keys);
   Value getNumber(Value tile) { return b.shiftRightU(tile, 1); }
   Value isPartial(Value tile);
@@ -93,7 +93,7 @@ public:
   /// queries may see to the last one. With `threads` of 32, a warp's own; else
   /// all threads of the block call it together, and use its shared memory.
   std::pair<Value, Value> narrow(Value begin, Value end, int64_t threads);
-  /// Where a tile is seen in part: from here on, a lane has scores of two
+  /// Enters a tile that is seen in part: from here on, a lane has scores of two
   /// `queries` and of pairs of the `count` keys from `first` on.
   void beginPartialTile(std::array<Value, 2> queries, Value first,
                         int64_t count);
@@ -124,11 +124,11 @@ private:
   struct Term {
     enum Kind { Sum, KeyBefore, EndAfter, Min, Max, Hidden } kind;
     /// Sum: `value` + `constant`, with null for 0, or an element or a condition
-    /// as it is. KeyBefore, EndAfter: of that query. Hidden: true where the key
-    /// is not visible.
+    /// as it is. KeyBefore, EndAfter: the query. Hidden: a condition, true
+    /// where the key is not visible.
     Value value;
     int64_t constant = 0;
-    /// Operands of Min and Max; of Hidden, what is -inf there.
+    /// Operands of Min and Max; for Hidden, the score that becomes -inf.
     unsigned x = 0, y = 0;
   };
   MaskValue add(const Term &term);
@@ -153,7 +153,7 @@ private:
   /// Elements of a mask that is applied to each score, at one head and query.
   struct ScoreElements : Elements {
     Value ofHead, ofQuery;
-    /// The second one of a pair, and its column.
+    /// The second element of a pair, and its column.
     Value neighbour;
     int64_t neighbourColumn = -1;
   };
@@ -163,16 +163,17 @@ private:
   struct TileElements : Elements {
     /// Extrema over the queries of the block, or over a tile of keys.
     Value lowest, highest;
-    /// In a tile that is seen in part: of the two queries, or of each 32nd key
-    /// from the one on that has the number of the lane; and the one that was
-    /// asked for last.
+    /// Numbers in a tile that is seen in part: of the two queries, or of each
+    /// 32nd key from that of the lane on; and the one that was read last, with
+    /// its column.
     SmallVector<Value> numbers;
     Value number;
     int64_t numberColumn = -1;
   };
   TileElements &getTileElements(MaskOperand operand);
-  /// Sets the extrema of those with keys, or with queries: `count` from `first`
-  /// on, up to `last`; with none, of the one at `first` for each lane.
+  /// Sets the extrema of the operands over keys, or over queries: `count` from
+  /// `first` on, up to `last`; with `count` 0, over the one at the lane's
+  /// `first`.
   void scan(bool ofKeys, Value first, int64_t count, Value last);
   SmallVector<Value> loadLanes(const TileElements &from, Value first,
                                int64_t count, Value last,

@@ -21,7 +21,8 @@ namespace mlir::diffattn {
 /// the launches. What is asked for is built where the builder stands.
 class LaunchBuilder {
 public:
-  /// With `module`, kernels are made there when they are launched.
+  /// A builder of launches; kernels are made in `module` when they are
+  /// launched, unless it is null.
   LaunchBuilder(OpBuilder &builder, Location loc,
                 const AttentionOperands &operands, gpu::GPUModuleOp module = {})
       : b(loc, builder), operands(operands), module(module),
@@ -157,7 +158,8 @@ private:
   SmallVector<Value> argumentsOf(const GpuKernelSpec &spec);
 
   gpu::GPUModuleOp module;
-  /// By the number of the parameter; null where no kernel of the op reads it.
+  /// The arguments, indexed by parameter; null where no kernel of the op reads
+  /// it.
   SmallVector<Value> arguments;
   DenseMap<Value, memref::ExtractStridedMetadataOp> metadata;
 };

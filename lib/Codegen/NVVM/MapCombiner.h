@@ -20,10 +20,10 @@ struct MapSums {
   SmallVector<Accumulator> sums;
   SmallVector<SmallVector<RowState>> states;
 
-  /// Before the first key; a sum has `columns` tiles of 8.
+  /// The values before the first key; a sum has `columns` tiles of 8 columns.
   MapSums(GpuBuilder &b, int64_t sumMaps, int64_t stateMaps, int64_t rowTiles,
           int64_t columns);
-  /// As values of a loop, and back.
+  /// Converts to values of a loop, and back.
   GpuBuilder::Values flatten() const;
   void assign(ValueRange values);
 };
@@ -38,7 +38,7 @@ void rescaleSums(OnlineSoftmax &softmax, Accumulator &sums,
 /// result.
 class MapCombiner {
 public:
-  /// With more than one warp to a row, `ownMap` is the map of this one.
+  /// `ownMap` is the map of this warp where a row has more than one warp.
   MapCombiner(AttentionKernel &kernel, OnlineSoftmax &softmax,
               const QueryBlock &place, GpuPlacement placement, Value ownMap)
       : kernel(kernel), b(kernel.b), softmax(softmax), place(place),
@@ -48,17 +48,18 @@ public:
   std::function<Value(int64_t rowTile, int64_t half)> queryRow;
   /// Exchange between the two warps of a pair; null without pairs.
   PairExchange *exchange = nullptr;
-  /// With maps apart: where this lane passes sums from the second map to the
-  /// first, 16 bytes each 512, and the meeting of the warps that do.
+  /// The address through which this lane passes sums from the second map to the
+  /// first, 16 bytes each 512, and the barrier of the warps that do; for maps
+  /// apart.
   std::function<Value()> getPassed;
   std::function<void()> meet;
   /// Finishes and stores rows g and g + 8 instead of this class, from the
   /// norm's factors; with one tile of rows only.
   std::function<void(ArrayRef<Fragment> x, std::array<Value, 2> factors)>
       storeTile;
-  /// With maps apart and one tile of rows: finish the result from the memory by
-  /// which it was passed, some columns at a time, so that its registers are
-  /// free for the operands of the epilogue.
+  /// Finish the result from the memory by which it was passed, some columns at
+  /// a time, so that its registers are free for the operands of the epilogue;
+  /// for maps apart and one tile of rows.
   bool finishInMemory = false;
 
   /// Finishes the rows from the maps that this warp has, its own first.
@@ -66,9 +67,9 @@ public:
 
 private:
   using Factors = SmallVector<std::array<Value, 2>>;
-  /// By tile of rows, what the sums of each map are multiplied by: 1 / l1 and,
-  /// with a second map, -lambda / l2, and 1 / l of each for O2, where the
-  /// kernel stores it.
+  /// Factors of the sums of each map, by tile of rows: 1 / l1 and, with a
+  /// second map, -lambda / l2; and 1 / l of each map where the kernel stores
+  /// O2.
   struct RowFactors {
     SmallVector<Factors> maps, inverseSums;
   };

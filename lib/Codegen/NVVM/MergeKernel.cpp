@@ -28,7 +28,7 @@ using MapPair = std::array<Value, 2>;
 
 /// Ranges whose accumulators a warp has on their way at once.
 static constexpr int64_t kRangesAhead = 4;
-/// In the place of the weight of a range without keys, which is not read.
+/// The weight that marks a range without keys, whose state is not read.
 static constexpr double kNothing = -1.0;
 
 namespace {

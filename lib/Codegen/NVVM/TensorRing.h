@@ -32,15 +32,15 @@ class TensorRing {
 public:
   explicit TensorRing(AttentionKernel &kernel);
 
-  /// From here on, tiles are those that the queries `place`, which must stay,
-  /// see.
+  /// Sets the queries whose keys are brought from here on; `place` must outlive
+  /// that.
   void enter(const QueryBlock &place);
-  /// By one thread, before `meet`, after which others use it.
+  /// Initializes the barriers. One thread calls it, before `meet`.
   void initBarriers();
-  /// All threads of the block, or of the cluster.
+  /// Waits for all threads of the block, or of the cluster.
   void meet();
-  /// Where a reader or the one that brings stands in the ring: the number of
-  /// the stage, and the parity of its phase, both i32.
+  /// A position in the ring: the number of a stage, and the parity of its
+  /// phase, both i32.
   struct Position {
     Value stage, parity;
   };
@@ -57,40 +57,39 @@ public:
   GpuBuilder::Values forTiles(Value first, Value end, ValueRange initial,
                               TileBody body, bool mayUnroll = true);
 
-  /// By the thread that brings: queries of a kernel by warpgroups, which it may
-  /// ask the L2 for before.
+  /// Copies the queries of a kernel by warpgroups, or prefetches them into the
+  /// L2. Called by the thread that brings.
   void prefetchQueries();
   void bringQueries();
-  /// That there are no more.
+  /// Tells the readers that there are no more queries.
   void endQueries();
-  /// By the same thread: the tiles from `first` to `end`, in the order of
-  /// forTiles, into the stages from `position` on; returns the one behind the
-  /// last.
+  /// Copies the tiles from `first` to `end`, in the order of forTiles, into the
+  /// stages from `position` on; returns the position behind the last. Called by
+  /// the same thread.
   Position bring(Value first, Value end, Position position);
   /// Stages are empty at first: as if a phase of parity 1 had ended.
   Position beginBringing() { return {b.i32(0), b.i32(1)}; }
-  /// By the same thread: leaves the stage `position` to the readers, who wait
-  /// for it as for keys.
+  /// Leaves the stage `position` to the readers, who wait for it as for keys.
+  /// Called by the same thread.
   Position lend(Position position);
-  /// By the same thread of a persistent block: until all have released the
-  /// queries as often as the parity says.
+  /// Waits until all warps of a persistent block have released the queries of
+  /// this parity. Called by the same thread.
   void waitForQueryPlace(Value parity);
 
-  /// `parity`: of the tile of queries.
+  /// Waits for a tile of queries, of this parity.
   void waitForQueries(Value parity);
-  /// By every warp of a persistent block, when it needs their place no more;
-  /// `wroteThere`: threads wrote there.
+  /// Releases the memory of the queries. Called by every warp of a persistent
+  /// block; `wroteThere`: threads of the block wrote to that memory.
   void releaseQueries(bool wroteThere);
   void waitForKeys(Position position);
   void waitForValues(Position position);
-  /// By the threads of warpgroups that read: makes values of keys that are not
-  /// valid zeros, in the tile that begins at `firstKey`; `meetReaders` is
-  /// called where these threads wait for one another. A tensor map knows the
-  /// keys in memory, not those that are valid: what lies behind may be NaN,
-  /// which a probability of 0 does not hide.
+  /// Clears values of keys that are not valid, in the tile that begins at
+  /// `firstKey`. A tensor map copies all keys in memory: invalid values may be
+  /// NaN, which a probability of 0 does not hide. Called by the threads of
+  /// warpgroups that read; `meetReaders` waits for all of them.
   void clearHiddenValues(Position position, Value firstKey,
                          function_ref<void()> meetReaders);
-  /// By every warp, after its last read.
+  /// Releases the stage. Called by every warp, after its last read.
   void release(Position position);
 
   /// Addresses in shared memory.

@@ -25,23 +25,23 @@ class TileQueue {
 public:
   explicit TileQueue(AttentionKernel &kernel) : kernel(kernel), b(kernel.b) {}
 
-  /// By all lanes of the warp that brings: the number of the block's first
-  /// tile, and then the next one, in lane 0. Without a counter there is none:
-  /// every tile has a block.
+  /// The number of the block's first tile, and of the next one, in lane 0.
+  /// Without a counter there is no next one: every tile has a block. Called by
+  /// all lanes of the warp that brings.
   Value first();
   Value next();
   /// Whether there is a tile of that number.
   Value exists(Value number);
-  /// The tile of that number, by the same warp. Of packed sequences it may have
-  /// no queries.
+  /// The tile of that number, which may have no queries of packed sequences.
+  /// Called by the same warp.
   QueryBlock locate(Value number);
 
-  /// By one thread: leaves the ticket of a tile, or one that says that there is
-  /// none. A barrier must then hand it on.
+  /// Writes the ticket of a tile, or one that marks the end, by one thread. A
+  /// barrier must follow before others read it.
   void publish(const QueryBlock &place);
   void publishEnd();
-  /// By any thread: whether the ticket says that there is no tile, and the tile
-  /// otherwise. It may be read as often as wanted.
+  /// Whether the ticket marks the end; and the tile, if not. Any thread may
+  /// read the ticket, any number of times.
   Value readEnd();
   QueryBlock read();
 

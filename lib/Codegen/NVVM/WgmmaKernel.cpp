@@ -50,8 +50,7 @@ private:
   void emitRoles(Emit bring, Emit multiply);
   void bringAll();
   void multiplyAll();
-  /// From the number of the thread, its warpgroup; and from the first query
-  /// too, the rows of its warp.
+  /// Set the thread's warpgroup, and the rows of its warp and their queries.
   void locateGroup();
   void locateWarp();
   void locateQueries();

@@ -24,10 +24,10 @@ struct WgmmaBarriers {
   static constexpr int64_t kReadingThreads = 2 * GpuWgmmaAttr::kGroupThreads;
 };
 
-/// Before and after all tiles of a block: warpgroup `group` of the two that
-/// multiply, 0 or 1, enters into taking turns at exponentials and leaves it.
-/// Both have the same tiles. The first begins, and takes the turn that the
-/// second passes last. Nothing where the kernel takes no turns.
+/// Begins and ends turns at exponentials, before and after all tiles of a
+/// block, for warpgroup `group`, 0 or 1, of the two that multiply. Both have
+/// the same tiles. The first begins, and takes the turn that the second passes
+/// last. Emits nothing where the kernel takes no turns.
 void beginTurns(AttentionKernel &kernel, Value group);
 void endTurns(AttentionKernel &kernel, Value group);
 
@@ -64,8 +64,8 @@ public:
   SmallVector<Value> queries;
 
   /// Multiplies the tiles from `first` to `end`, of which the ring brings the
-  /// first to `position`; returns the position behind the last one. By all
-  /// threads of both warpgroups.
+  /// first to `position`; returns the position behind the last one. Called by
+  /// all threads of both warpgroups.
   TensorRing::Position multiply(Value first, Value end,
                                 TensorRing::Position position);
 
@@ -105,7 +105,7 @@ private:
                    TensorRing::Position position);
   /// Waits for the values of a tile, which this warpgroup has not used yet.
   void enterValues(Value firstKey, TensorRing::Position position);
-  /// From scores to powers; the map has its new state.
+  /// Turns scores into powers, and updates the state of the map.
   OnlineSoftmax::Step exponentiate(int64_t map, Sums &scores, const Tile &tile);
 
   void meetReaders();

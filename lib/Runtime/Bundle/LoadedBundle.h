@@ -21,8 +21,8 @@ struct BundlePlaces {
   /// Folder to look for weight files in, by their names; empty: they are where
   /// the manifest says.
   std::string weightsFolder;
-  /// For bundles with kernels: the number of the GPU, and libraries where the
-  /// system's loader finds none; see diffattn_cuda_options.
+  /// The number of the GPU for bundles with kernels, and libraries that the
+  /// system's loader does not find; see diffattn_cuda_options.
   int32_t gpu = 0;
   std::string cudaDriver, cublasLt;
   std::vector<std::string> packageFolders;

@@ -34,7 +34,7 @@ struct StreamState {
 struct KernelState {
   std::string name;
   Function function = nullptr;
-  /// As diffattn_kernel has them.
+  /// Kinds of the parameters, as in diffattn_kernel.
   std::string parameters;
   bool startsEarly = false;
   /// Dynamic shared memory that the driver was told to allow.

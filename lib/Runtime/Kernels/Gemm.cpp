@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<int32_t> chosenBackend{DIFFATTN_GEMM_AUTO};
 
-/// Up to this many rows, a product is bound by reading B once: the library's
+/// The most rows for which a product is bound by reading B once: the library's
 /// f32 path then reads at a third of the machine's bandwidth. Its bf16 path, on
 /// CPUs with bf16 dot products, does not have that weakness.
 constexpr int64_t kFewRows = 8;

@@ -68,7 +68,7 @@ struct OwnProduct {
   /// Beside a row of A's copy: rows a power of two apart would all lie in one
   /// set of the cache.
   static constexpr int64_t kPadOfA = 64 / sizeof(X);
-  /// Up to this many rows a panel is read once, so that nothing is won by
+  /// The most rows for which a panel is read once, so that nothing is won by
   /// widening it first.
   static constexpr int64_t kFewRows = 8;
 

@@ -250,7 +250,7 @@ Failure DeviceProgram::loadWeights(const Signature &signature,
   return check(table->stream_wait(table, stream));
 }
 
-/// In order, with those that touch joined: arguments that are interleaved in
+/// Sorts the runs and joins those that touch: arguments that are interleaved in
 /// one array are copied once.
 static void joinRuns(std::vector<DeviceProgram::Run> &runs) {
   using Run = DeviceProgram::Run;

@@ -21,7 +21,7 @@ struct DTypeFacts {
 };
 } // namespace
 
-/// In the order of diffattn_dtype.
+/// Facts of each element type, in the order of diffattn_dtype.
 static constexpr DTypeFacts kDTypes[] = {
 #define DIFFATTN_ROW(name, number, text, bytes, isFloat)                       \
   {DIFFATTN_##name, text, bytes, isFloat != 0},

@@ -24,10 +24,10 @@ namespace diffattn_rt {
 /// One region, as its caller saw it. Times are in nanoseconds.
 struct RegionTimes {
   int64_t threads = 1;
-  /// When the caller entered and left, by a clock that never goes back.
+  /// Times at which the caller entered and left, by a monotonic clock.
   int64_t begin = 0, end = 0;
-  /// If it was measured: the sum over the threads of the time that they worked,
-  /// which is about what the region takes on one thread.
+  /// The time that the threads worked, summed over them: about the time of the
+  /// region on one thread. Nothing if it was not measured.
   std::optional<int64_t> work;
 };
 

@@ -52,8 +52,8 @@ public:
     return result;
   }
 
-  /// If the stack is empty, makes its blocks one: what was taken before is then
-  /// taken from there, and nothing is mapped.
+  /// Replaces the blocks of an empty stack by one: the same calls then fit
+  /// there, and nothing is mapped.
   void settle() {
     if (position > 0 || count < 2)
       return;

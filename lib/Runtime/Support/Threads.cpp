@@ -86,8 +86,8 @@ thread_local char message[kMessageBytes];
 thread_local bool insideLoop = false;
 thread_local Scratch loopScratch;
 
-/// As OpenMP's own setting, one for each thread that calls: a caller's choice
-/// is none of another's.
+/// The calling thread's choice of a number of threads, 0 for none. As in
+/// OpenMP, each calling thread has its own.
 thread_local int64_t chosenThreads = 0;
 
 thread_local AdaptiveThreads adaptiveThreads;
@@ -224,8 +224,8 @@ void giveBackThreads() {
   omp_pause_resource_all(kPauseSoft);
 }
 
-/// When the runtime is loaded: another library may have started the pool of a
-/// thread that forks before our first loop.
+/// Registers the handler of forks when the runtime is loaded: another library
+/// may have started the pool of a thread that forks before our first loop.
 __attribute__((constructor)) void watchForks() {
   pthread_atfork(giveBackThreads, nullptr, nullptr);
 }

@@ -80,7 +80,8 @@ long setting(const std::string &name, long otherwise) {
   return at == state().settings.end() ? otherwise : at->second;
 }
 
-/// Also to the file that MOCK_CUDA_LOG names, for tests of tools.
+/// Appends to the log, and to the file that MOCK_CUDA_LOG names, for tests of
+/// tools.
 void appendToLog(const std::string &line) {
   state().log += line + "\n";
   if (const char *path = getenv("MOCK_CUDA_LOG"))
@@ -104,7 +105,8 @@ Result enter(const char *call, const std::string &what = "",
   return static_cast<Result>(setting(std::string("fail ") + call, 0));
 }
 
-/// For calls that are not allowed during a capture: breaks it if there is one.
+/// Invalidates the capture, if there is one, for a call that is not allowed
+/// during it.
 Result breaksCapture() {
   if (!state().capturing)
     return 0;

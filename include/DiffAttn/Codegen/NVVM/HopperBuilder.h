@@ -19,17 +19,18 @@ class HopperBuilder {
 public:
   explicit HopperBuilder(GpuBuilder &b) : b(b) {}
 
-  // Barriers in memory, by one thread each time but for `wait`.
+  // Barriers in memory. One thread calls each of these but `wait`.
   void initBarrier(Value barrier, int64_t arrivals);
-  /// After the last `initBarrier`: lets copies arrive at them.
+  /// Makes initialized barriers visible to copies; follows the last
+  /// `initBarrier`.
   void publishBarriers();
   void arrive(Value barrier);
-  /// At the barrier of the same place in block `rank` of the cluster.
+  /// Arrives at the barrier of the same place in block `rank` of the cluster.
   void arriveAtBlock(Value barrier, Value rank);
   /// Arrives, and lets the phase end only after so many bytes of copies.
   void arriveExpecting(Value barrier, int64_t bytes);
-  /// Until the phase of `parity`, an i32, has ended, at which with
-  /// `clusterwide` other blocks of the cluster arrive too.
+  /// Waits until the phase of `parity`, an i32, has ended. `clusterwide`: other
+  /// blocks of the cluster arrive at it too.
   void wait(Value barrier, Value parity, bool clusterwide = false);
   /// A barrier of all threads of a cluster, each of which does both in turn.
   void arriveAtCluster();
@@ -38,15 +39,15 @@ public:
   void arriveAtBarrier(Value id, int64_t threads);
 
   /// Starts the copy of the box at `at` = (column, row, head, batch) of `map`
-  /// to `target`; its bytes arrive at `barrier`. With more than one of `blocks`
-  /// to the same places in all of that many blocks of the cluster.
+  /// to `target`; its bytes arrive at `barrier`. With `blocks` > 1 the copy
+  /// goes to the same places in the first `blocks` blocks of the cluster.
   void copyBox(Value target, Value map, std::array<Value, 4> at, Value barrier,
                int64_t blocks = 1);
-  /// Asks the L2 for such a box.
+  /// Prefetches a box into the L2.
   void prefetchBox(Value map, std::array<Value, 4> at);
-  /// Stores 16 rows of 16 columns of 16 bits, as products leave them, where the
-  /// lanes say that 8 columns of a row begin: the first 16 of these of the
-  /// first 8 columns.
+  /// Stores a fragment of 16 rows x 16 columns of 16 bits (stmatrix). `row` is
+  /// the lane's address of 8 columns of a row: lanes 0 to 15 have the first 8
+  /// columns of each row, the others the last 8.
   void storeMatrices(Value row, const Fragment &words);
   // A store by the copy engine: boxes, `commit`, and a wait of the same thread.
   /// Starts the copy of `source` to the box at `at` of `map`.
@@ -74,9 +75,10 @@ public:
   void commit();
   /// Sums of a tile of 64 rows: the product is added to them, or replaces them.
   using Sums = SmallVector<Fragment>;
-  /// Both operands as `describe` says.
+  /// A product of two operands in shared memory, given by `describe`.
   void multiply(Sums &sums, Value a, Value by, Type type, bool add);
-  /// A in registers, 64 rows x 16; B with its columns contiguous.
+  /// Adds a product with A in registers, 64 rows x 16, and B in shared memory,
+  /// whose columns are contiguous.
   void multiply(Sums &sums, const Fragment &a, Value by, Type type);
   /// Waits until all products but those of the last `pending` commits are done.
   void wait(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands = {},
@@ -89,16 +91,16 @@ public:
   /// old one: values computed from it take no register before this place.
   Value renew(Value number);
 
-  /// A panel of swizzled rows of 128 bytes from `pointer` on: units of 8 rows
-  /// lie 1024 bytes apart, and `panelBytes` is the way to the next 64 columns
-  /// where these are not contracted.
+  /// The matrix descriptor (i64) of a panel of swizzled rows of 128 bytes at
+  /// `pointer`: units of 8 rows lie 1024 bytes apart; `panelBytes` is the
+  /// distance to the next 64 columns where these are not contracted.
   Value describe(Value pointer, int64_t panelBytes);
-  /// `bytes`, a multiple of 16, after that.
+  /// `description` moved by `bytes`, a multiple of 16.
   Value advance(Value description, int64_t bytes);
   /// `description` as a new value, as `renew` does: LLVM would move the
   /// arithmetic on it out of a loop, into registers that the sums need.
   Value renewDescription(Value description);
-  /// No values yet.
+  /// Undefined sums, for a product that replaces them.
   Sums undefined(int64_t fragments);
 
 private:

@@ -25,8 +25,8 @@ enum class GpuParam : unsigned {
   Count
 };
 
-/// In the order in which a kernel has them. A tensor map is 128 bytes, passed
-/// by value.
+/// Types of kernel parameters, in the order in which a kernel has them. A
+/// tensor map is 128 bytes, passed by value.
 enum class GpuParamType { TensorMap, Pointer, I64, I32, F32 };
 
 /// Bytes of a tensor map, and what its address is a multiple of: 64 is enough

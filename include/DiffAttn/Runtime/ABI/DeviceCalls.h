@@ -57,19 +57,19 @@ diffattn_context_count(const diffattn_context *context,
 /// that left nothing. Returns 1 on failure, with diffattn_rt_error.
 DIFFATTN_RT_EXPORT int32_t diffattn_context_settle(diffattn_context *context);
 
-/// For calls that are captured. From here on diffattn_rt_device_check does not
-/// wait: it has its word copied to the next of `words`, `count` of them in
-/// memory that `host_allocate` gave, and fails where there is none left.
+/// Defers checks, for calls that are captured: from here on
+/// diffattn_rt_device_check does not wait, but copies its word to the next of
+/// `count` `words`, memory from `host_allocate`, and fails if none is left.
 DIFFATTN_RT_EXPORT void diffattn_context_defer_checks(diffattn_context *context,
                                                       int32_t *words,
                                                       int32_t count);
-/// Once the stream has been waited for: the message of the first assertion that
-/// failed, as the words say now, or null.
+/// The message of the first deferred check that failed, or null. To be asked
+/// once the stream has been waited for.
 DIFFATTN_RT_EXPORT const char *
 diffattn_context_deferred(const diffattn_context *context);
 
-/// As diffattn_rt_call, with `context` current in `fn`. The workspace is after
-/// a failure as it was before.
+/// Calls `fn` as diffattn_rt_call does, with `context` current. After a failure
+/// the workspace is as it was before.
 DIFFATTN_RT_EXPORT int32_t diffattn_rt_call_on(diffattn_context *context,
                                                void (*fn)(void *arg),
                                                void *arg);

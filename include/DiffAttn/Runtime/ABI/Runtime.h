@@ -72,9 +72,9 @@ DIFFATTN_RT_EXPORT void diffattn_rt_release(int64_t mark);
 /// the calling thread keeps results; then it is of malloc and belongs to
 /// whoever takes it.
 DIFFATTN_RT_EXPORT void *diffattn_rt_alloc_result(int64_t bytes);
-/// With `keep` not 0 the calling thread keeps results from here on. With 0 it
-/// no longer does, and what was not taken is freed. Results that are kept need
-/// no copy out of the arena.
+/// Starts (`keep` not 0) or ends keeping of results by the calling thread.
+/// Results that are kept need no copy out of the arena; the end frees those
+/// that were not taken.
 DIFFATTN_RT_EXPORT void diffattn_rt_keep_results(int32_t keep);
 /// Whether `memory` is a kept result of `bytes` bytes. If so the caller frees
 /// it from here on, by free().
@@ -187,9 +187,9 @@ diffattn_rt_gated_gemm(int32_t dtC, int64_t M, int64_t N, int64_t K,
 /// Frees what the runtime keeps in `w->packed` and sets it to null.
 DIFFATTN_RT_EXPORT void diffattn_rt_weight_release(diffattn_weight *w);
 
-/// Which code computes products: the library where this build knows it and this
-/// machine has it, else the runtime's own. Returns 0, or 1 if there is no such
-/// code.
+/// The code that computes products. AUTO is the library where this build knows
+/// it and this machine has it, else the runtime's own. The setter returns 0, or
+/// 1 if there is no such code.
 typedef enum diffattn_gemm_backend {
   DIFFATTN_GEMM_AUTO = 0,
   DIFFATTN_GEMM_OWN = 1,     // best vectors that the machine has

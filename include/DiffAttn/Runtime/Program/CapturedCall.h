@@ -97,7 +97,7 @@ private:
 
   std::vector<Input> inputs;
   diffattn_address inputMemory = 0;
-  /// In memory for copies: the inputs, the words of assertions, the outputs.
+  /// Host memory for copies: the inputs, the words of assertions, the outputs.
   char *inputHere = nullptr;
   int32_t *words = nullptr;
   char *outputHere = nullptr;

@@ -28,7 +28,7 @@ using SizeList = ListRef<int64_t>;
 /// Whether `dtype` is one of the ABI's numbers.
 bool isDType(DType dtype);
 
-/// As MLIR spells them: f32, bf16, i64, i1, ui8, ...
+/// The name of an element type as MLIR spells it: f32, bf16, i64, i1, ui8, ...
 std::string stringifyDType(DType dtype);
 std::optional<DType> parseDType(std::string_view name);
 int64_t getDTypeBytes(DType dtype);
