@@ -1,4 +1,4 @@
-//===- AxisRoles.cpp - what the axes of operands count --------------------===//
+//===- AxisRoles.cpp - roles of axes of operands --------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

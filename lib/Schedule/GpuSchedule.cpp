@@ -1,4 +1,4 @@
-//===- GpuSchedule.cpp - how a GPU attention kernel is cut ----------------===//
+//===- GpuSchedule.cpp - choice of GPU schedules --------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- GpuWgmmaSchedule.cpp - how kernels by warpgroups are cut -----------===//
+//===- GpuWgmmaSchedule.cpp - choice of schedules by warpgroups -----------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

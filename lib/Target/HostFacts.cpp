@@ -1,4 +1,4 @@
-//===- HostFacts.cpp - what a CPU does not say of itself ------------------===//
+//===- HostFacts.cpp - measured facts of a CPU ----------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

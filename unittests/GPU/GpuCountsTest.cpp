@@ -1,4 +1,4 @@
-//===- GpuCountsTest.cpp - what one block moves and computes --------------===//
+//===- GpuCountsTest.cpp - bytes and products of one block ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

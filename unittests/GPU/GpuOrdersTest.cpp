@@ -1,4 +1,4 @@
-//===- GpuOrdersTest.cpp - what a kernel must not notice ------------------===//
+//===- GpuOrdersTest.cpp - one result in every order ----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

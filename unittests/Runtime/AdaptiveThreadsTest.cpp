@@ -1,4 +1,4 @@
-//===- AdaptiveThreadsTest.cpp - How many threads a region gets -----------===//
+//===- AdaptiveThreadsTest.cpp - Number of threads of a region ------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

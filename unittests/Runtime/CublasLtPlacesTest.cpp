@@ -1,4 +1,4 @@
-//===- CublasLtPlacesTest.cpp - Where cuBLASLt is looked for --------------===//
+//===- CublasLtPlacesTest.cpp - Paths of cuBLASLt -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

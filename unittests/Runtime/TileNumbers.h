@@ -1,4 +1,4 @@
-//===- TileNumbers.h - What tests of products by tiles share ----*- C++ -*-===//
+//===- TileNumbers.h - Helpers for tests of tile products -------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- CpuScheduleTest.cpp - how a CPU kernel is cut ----------------------===//
+//===- CpuScheduleTest.cpp - choice of CPU schedules ----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

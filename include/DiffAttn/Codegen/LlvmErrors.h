@@ -1,4 +1,4 @@
-//===- LlvmErrors.h - what LLVM says is wrong with a module -----*- C++ -*-===//
+//===- LlvmErrors.h - the first error of an LLVM module ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

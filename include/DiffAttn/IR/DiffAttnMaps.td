@@ -1,4 +1,4 @@
-//===- DiffAttnMaps.td - what the ops with two maps share --*- tablegen -*-===//
+//===- DiffAttnMaps.td - operands of ops with two maps -----*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- DiffAttnSchedules.td - how attention becomes code ---*- tablegen -*-===//
+//===- DiffAttnSchedules.td - schedules of attention -------*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

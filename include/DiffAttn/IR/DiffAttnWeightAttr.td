@@ -1,4 +1,4 @@
-//===- DiffAttnWeightAttr.td - how weights are found -------*- tablegen -*-===//
+//===- DiffAttnWeightAttr.td - weights of models in files --*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

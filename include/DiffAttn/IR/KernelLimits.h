@@ -1,4 +1,4 @@
-//===- KernelLimits.h - what kernels of attention take ----------*- C++ -*-===//
+//===- KernelLimits.h - limits of attention kernels -------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- MapsInterface.td - what ops say of maps -------------*- tablegen -*-===//
+//===- MapsInterface.td - interfaces of ops with maps ------*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- MaskBuilder.h - what kinds of masks are written in -------*- C++ -*-===//
+//===- MaskBuilder.h - the language of masks --------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- MaskInterface.td - what a kind of mask says ---------*- tablegen -*-===//
+//===- MaskInterface.td - the interface of masks -----------*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- ScheduleInterface.td - what every schedule says -----*- tablegen -*-===//
+//===- ScheduleInterface.td - the interface of schedules ---*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

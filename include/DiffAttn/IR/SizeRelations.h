@@ -1,4 +1,4 @@
-//===- SizeRelations.h - what ops demand of dynamic sizes -------*- C++ -*-===//
+//===- SizeRelations.h - relations between dynamic sizes --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- CpuSchedule.h - how a CPU attention kernel is cut --------*- C++ -*-===//
+//===- CpuSchedule.h - choice of CPU schedules ------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- GpuSchedule.h - how a GPU attention kernel is cut --------*- C++ -*-===//
+//===- GpuSchedule.h - choice of GPU schedules ------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

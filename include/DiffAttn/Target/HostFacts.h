@@ -1,4 +1,4 @@
-//===- HostFacts.h - what a CPU does not say of itself ----------*- C++ -*-===//
+//===- HostFacts.h - measured facts of a CPU --------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- PtxConvergence.h - what a warp must reach together -------*- C++ -*-===//
+//===- PtxConvergence.h - instructions of a whole warp ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

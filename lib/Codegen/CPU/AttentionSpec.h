@@ -1,4 +1,4 @@
-//===- AttentionSpec.h - what one attention kernel is made from -*- C++ -*-===//
+//===- AttentionSpec.h - parameters of an attention kernel ------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- BackwardSpec.h - what a kernel of gradients is made from -*- C++ -*-===//
+//===- BackwardSpec.h - parameters of a gradient kernel ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- BiasScan.cpp - what a bias hides of a block of keys ----------------===//
+//===- BiasScan.cpp - keys that a bias hides ------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

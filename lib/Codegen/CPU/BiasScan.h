@@ -1,4 +1,4 @@
-//===- BiasScan.h - what a bias hides of a block of keys --------*- C++ -*-===//
+//===- BiasScan.h - keys that a bias hides ----------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

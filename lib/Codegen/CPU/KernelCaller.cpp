@@ -1,4 +1,4 @@
-//===- KernelCaller.cpp - what a caller does around kernels ---------------===//
+//===- KernelCaller.cpp - the calling side of kernels ---------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- KernelCaller.h - what a caller does around kernels -------*- C++ -*-===//
+//===- KernelCaller.h - the calling side of kernels -------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- ProductAtom.cpp - how two operands are multiplied ------------------===//
+//===- ProductAtom.cpp - products of two operands -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- ProductAtom.h - how two operands are multiplied ----------*- C++ -*-===//
+//===- ProductAtom.h - products of two operands -----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

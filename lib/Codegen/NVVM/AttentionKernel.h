@@ -1,4 +1,4 @@
-//===- AttentionKernel.h - what all kernels are made of ---------*- C++ -*-===//
+//===- AttentionKernel.h - common parts of all kernels ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- DecodeStates.cpp - what a block of keys leaves ---------------------===//
+//===- DecodeStates.cpp - states of ranges of keys ------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Epilogue.cpp - what follows the combination of the maps ------------===//
+//===- Epilogue.cpp - norm, scale and gate of rows ------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

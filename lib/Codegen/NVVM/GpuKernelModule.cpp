@@ -1,4 +1,4 @@
-//===- GpuKernelModule.cpp - where kernels lie ----------------------------===//
+//===- GpuKernelModule.cpp - the module of kernels ------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- GradientTiles.cpp - what kernels of gradients share ----------------===//
+//===- GradientTiles.cpp - common parts of gradient kernels ---------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- GradientTiles.h - what kernels of gradients share --------*- C++ -*-===//
+//===- GradientTiles.h - common parts of gradient kernels -------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- KernelParams.cpp - what the host tells a kernel --------------------===//
+//===- KernelParams.cpp - parameters of attention kernels -----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

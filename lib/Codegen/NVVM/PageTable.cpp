@@ -1,4 +1,4 @@
-//===- PageTable.cpp - where keys lie in pages ----------------------------===//
+//===- PageTable.cpp - keys in pages --------------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- PageTable.h - where keys lie in pages --------------------*- C++ -*-===//
+//===- PageTable.h - keys in pages ------------------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

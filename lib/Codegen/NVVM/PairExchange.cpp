@@ -1,4 +1,4 @@
-//===- PairExchange.cpp - what two warps tell each other ------------------===//
+//===- PairExchange.cpp - exchange between two warps ----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- PairExchange.h - what two warps tell each other ----------*- C++ -*-===//
+//===- PairExchange.h - exchange between two warps --------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- TileLoader.cpp - how tiles come into shared memory -----------------===//
+//===- TileLoader.cpp - copies of tiles to shared memory ------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

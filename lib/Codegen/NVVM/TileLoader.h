@@ -1,4 +1,4 @@
-//===- TileLoader.h - how tiles come into shared memory ---------*- C++ -*-===//
+//===- TileLoader.h - copies of tiles to shared memory ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- CpuFeatures.cpp - what this CPU can do -----------------------------===//
+//===- CpuFeatures.cpp - features of this CPU -----------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Manifest.cpp - what a bundle says of itself ------------------------===//
+//===- Manifest.cpp - manifests of bundles --------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

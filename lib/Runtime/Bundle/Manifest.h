@@ -1,4 +1,4 @@
-//===- Manifest.h - what a bundle says of itself ----------------*- C++ -*-===//
+//===- Manifest.h - manifests of bundles ------------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

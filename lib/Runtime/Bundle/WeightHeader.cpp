@@ -1,4 +1,4 @@
-//===- WeightHeader.cpp - what a weight file says of its tensors ----------===//
+//===- WeightHeader.cpp - headers of weight files -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

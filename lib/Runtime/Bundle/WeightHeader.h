@@ -1,4 +1,4 @@
-//===- WeightHeader.h - what a weight file says of its tensors --*- C++ -*-===//
+//===- WeightHeader.h - headers of weight files -----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

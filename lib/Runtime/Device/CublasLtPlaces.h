@@ -1,4 +1,4 @@
-//===- CublasLtPlaces.h - Where cuBLASLt may lie ----------------*- C++ -*-===//
+//===- CublasLtPlaces.h - Paths of cuBLASLt ---------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- DeviceCalls.cpp - What compiled code asks of a device --------------===//
+//===- DeviceCalls.cpp - Calls of compiled code to a device ---------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- OwnProducts.h - What the runtime's own products share ----*- C++ -*-===//
+//===- OwnProducts.h - Common parts of the runtime's products ---*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- DeviceCode.cpp - what a program has for a device -------------------===//
+//===- DeviceCode.cpp - kernels and constants for a device ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Signature.cpp - what compiled code takes and gives -----------------===//
+//===- Signature.cpp - signatures of compiled code ------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- AdaptiveThreads.cpp - How many threads are worth it ----------------===//
+//===- AdaptiveThreads.cpp - Choice of a number of threads ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

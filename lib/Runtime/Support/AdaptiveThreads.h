@@ -1,4 +1,4 @@
-//===- AdaptiveThreads.h - How many threads are worth it --------*- C++ -*-===//
+//===- AdaptiveThreads.h - Choice of a number of threads --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

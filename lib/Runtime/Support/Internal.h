@@ -1,4 +1,4 @@
-//===- Internal.h - What the files of the runtime share ---------*- C++ -*-===//
+//===- Internal.h - Internal interfaces of the runtime ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

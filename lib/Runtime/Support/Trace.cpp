@@ -1,4 +1,4 @@
-//===- Trace.cpp - What ran when, on which thread -------------------------===//
+//===- Trace.cpp - Spans of work on each thread ---------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- ManifestTest.cpp - what manifests may say --------------------------===//
+//===- ManifestTest.cpp - valid and invalid manifests ---------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

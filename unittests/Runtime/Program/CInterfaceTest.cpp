@@ -1,4 +1,4 @@
-//===- CInterfaceTest.cpp - what callers in C may get wrong ---------------===//
+//===- CInterfaceTest.cpp - mistakes of callers in C ----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

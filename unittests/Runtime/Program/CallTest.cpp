@@ -1,4 +1,4 @@
-//===- CallTest.cpp - where the results of a call lie ---------------------===//
+//===- CallTest.cpp - memory of the results of a call ---------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

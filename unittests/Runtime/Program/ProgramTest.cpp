@@ -1,4 +1,4 @@
-//===- ProgramTest.cpp - what compiled programs and bundles share ---------===//
+//===- ProgramTest.cpp - common parts of programs and bundles -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

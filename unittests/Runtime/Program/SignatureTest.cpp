@@ -1,4 +1,4 @@
-//===- SignatureTest.cpp - what callers and code must agree on ------------===//
+//===- SignatureTest.cpp - contracts and faults of signatures -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- PrintableTest.cpp - what a terminal gets of names in files ---------===//
+//===- PrintableTest.cpp - names from files on a terminal -----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- StrictJsonTest.cpp - what the reader takes and what it refuses -----===//
+//===- StrictJsonTest.cpp - valid and refused JSON ------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- GpuKernelModule.h - where kernels lie --------------------*- C++ -*-===//
+//===- GpuKernelModule.h - the module of kernels ----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- KernelParams.h - what the host tells a kernel ------------*- C++ -*-===//
+//===- KernelParams.h - parameters of attention kernels ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

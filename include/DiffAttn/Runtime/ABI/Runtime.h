@@ -1,4 +1,4 @@
-//===- Runtime.h - What compiled code calls ---------------------*- C -*-===//
+//===- Runtime.h - Functions that compiled code calls -------------*- C -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Trace.h - What ran when, on which thread -----------------*- C -*-===//
+//===- Trace.h - Spans of work on each thread ---------------------*- C -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- DeviceCode.h - what a program has for a device --------- -*- C++ -*-===//
+//===- DeviceCode.h - kernels and constants for a device --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

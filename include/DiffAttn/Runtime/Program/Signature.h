@@ -1,4 +1,4 @@
-//===- Signature.h - what compiled code takes and gives ---------*- C++ -*-===//
+//===- Signature.h - signatures of compiled code ----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
