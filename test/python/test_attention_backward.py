@@ -123,7 +123,7 @@ class Signature:
 def signatures(full):
     rng = np.random.default_rng(23)
     drawn = [Signature(rng, number, maps=2 if number < SIGNATURES else 1) for number in range(SIGNATURES + OF_ONE_MAP)]
-    return drawn if full else drawn[::2]
+    return drawn if full else drawn[::3]
 
 
 def cases(signatures, full):
@@ -219,6 +219,7 @@ def lengths(request):
     return one, runtime.Executable(one.text("tensor", arrays), cache=False), arrays
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_hidden_keys_may_hold_anything(lengths, bad):
     one, executable, arrays = lengths
@@ -320,7 +321,7 @@ class Packed:
                 f"  return {', '.join('%r_' + name for name in self.results)} : {returned}\n}}\n")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lam", ["number", "head", "token"])
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_packed_sequences(element, lam, build_dir):

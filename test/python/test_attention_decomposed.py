@@ -11,7 +11,7 @@ from kernel_library import TYPES, call, function_text
 from paths import LLVM
 from test_attention_random import OF_ONE_MAP, SHAPES, SIGNATURES, Inputs, check, draw_signature
 
-COUNT = SIGNATURES + OF_ONE_MAP  # times 4 shapes and 2 forms: 304 configurations, of which 80 are of one map
+COUNT = SIGNATURES + OF_ONE_MAP  # times 4 shapes and 2 forms: 304 configurations, of which 80 are of one map, and without --full half of them
 SCHEDULE = "schedules = [#diffattn.linalg]"
 LOWER = ("one-shot-bufferize,func.func(convert-linalg-to-loops),expand-strided-metadata,lower-affine,convert-scf-to-cf,"
          "convert-math-to-libm,convert-to-llvm,reconcile-unrealized-casts")
@@ -93,13 +93,13 @@ def memref_text(number, sig):
 
 
 @pytest.fixture(scope="module")
-def signatures():
+def signatures(full):
     rng = np.random.default_rng(11)
     drawn = [draw_signature(rng, i) for i in range(COUNT)]
     for number, sig in enumerate(drawn):
         # The online form has static widths.
         sig["sizes"] = sig["sizes"] or [(1, 1), (3, 5), (16, 17), (8, 2)][number % 4]
-    return drawn
+    return drawn if full else drawn[::2]
 
 
 @pytest.fixture(scope="module", params=["memref", "online"])

@@ -97,7 +97,7 @@ def sizes_of(lowering):
     return SIZES[:2] if lowering.startswith("cuda") else SIZES
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
@@ -107,7 +107,7 @@ def test_positions_and_windows_do_not_wrap(lowering, window, causal):
         Problem(dtype_of(lowering), queries, keys, len(offsets)).check(lowering, is_causal=causal, window=window, q_offset=offsets)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("options", [dict(), dict(is_causal=True), dict(window=(4, 2)), dict(window=(HIGHEST, 1))], ids=str)
 def test_kv_len_may_exceed_the_keys(lowering, options):
@@ -136,7 +136,7 @@ def test_a_bias_hides_keys_that_are_no_numbers(lowering, kind):
         assert np.isnan(problem.run(lowering, attn_mask=bias, scale=0.25)).all()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lowering, dtype", [(f"cpu:{isa}", "bf16" if isa in ("avx512bf16", "amx", "amx-emulated") else "f32") for isa in runnable_isas()])
 @pytest.mark.parametrize("queries", [3, 21])
 def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
@@ -160,7 +160,7 @@ def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
 NANS = (0x7FC00000, 0xFFFFFFFF, 0x7FC001FF, 0x7F800001)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_score_of_minus_infinity_hides_its_key_from_one_map(lowering, number):
@@ -174,7 +174,7 @@ def test_a_score_of_minus_infinity_hides_its_key_from_one_map(lowering, number):
         np.testing.assert_array_equal(problem.run(lowering, **seen).astype(np.float64)[..., :15], finite[..., :15])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("lowering, dtype", [*((lowering, "f32") for lowering in LOWERINGS if lowering != "cuda-sim:sm_90a"),
                                              *((f"cpu:{isa}", "bf16") for isa in runnable_isas())])
 @pytest.mark.parametrize("queries", [2, 12])
@@ -193,7 +193,7 @@ def test_nan_of_any_bits_reaches_its_rows(lowering, dtype, queries):
         assert (got == expected[:, None]).all(), f"{operand} {bits:#x}: rows with NaN {np.flatnonzero(got.any(axis=-1))}"
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("mode", ["inside", "outside"])
 @pytest.mark.parametrize("eps", [0.0, 1e-44])
@@ -224,7 +224,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("number", range(len(NUMBERS)), ids=lambda i: str(NUMBERS[i]))
 def test_numbers_at_the_ends_of_f32(lowering, number):

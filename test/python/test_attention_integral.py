@@ -25,6 +25,7 @@ def draw(rng, dtype, heads=(4, 2, 2, 1, 2), tq=7, tk=19, d=8, dv=12, batch=2):
     return [make(hs, tq, d), make(hk1, tk, d), make(hn, tq, d), make(hk2, tk, d), make(hv, tk, dv)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_configurations(dtype, seed):

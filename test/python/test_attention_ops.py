@@ -32,6 +32,7 @@ def case(name):
     return {**{key: random.standard_normal(shape, np.float32) for key, shape in shapes.items()}, **given}, options
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_of_jax(name):
     pytest.importorskip("jax")
@@ -76,6 +77,7 @@ def onnx_model(given, options, **sizes):
     return helper.make_model(graph, opset_imports=opsets, ir_version=10), values
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_of_onnx(name, tmp_path):
     onnx = pytest.importorskip("onnx")

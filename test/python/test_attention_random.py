@@ -57,8 +57,8 @@ def isa(request):
 def signatures(isa, full):
     rng = np.random.default_rng(7)
     drawn = [draw_signature(rng, i) for i in range(SIGNATURES + OF_ONE_MAP)]
-    if not full:  # every second one of what is left to luck, and the others on the next ISA
-        drawn = drawn[:3] + drawn[3 + runnable_isas().index(isa) % 2 :: 2]
+    if not full:  # every third one of what is left to luck, and others on the next ISAs
+        drawn = drawn[:3] + drawn[3 + runnable_isas().index(isa) % 3 :: 3]
     if isa == "amx-emulated":  # what is not for tiles is vectors twice as wide as AVX2's, and slow to compile
         for number, sig in enumerate(drawn):
             sig.update(type="bf16", bias="bf16" if sig["bias"] == sig["type"] else sig["bias"], unit=sig["unit"] or number % 3 > 0,

@@ -43,7 +43,7 @@ def test_random_calls(isa, number):
         Call(rng, sig).check(f"cpu:{isa}")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("queries, keys", [(2, 100), (50, 40), (50, 131)])
@@ -62,6 +62,7 @@ def test_every_path_of_the_kernels(isa, dtype, queries, keys):
         np.testing.assert_allclose(arrays[name], log, rtol=5e-4 if dtype == "bf16" else 2e-5, atol=5e-4 if dtype == "bf16" else 2e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("queries", [1, 40])
 @pytest.mark.parametrize("options", [dict(), dict(softcap=5.0, is_causal=True), dict(norm="rms", window=(3, 0), q_offset=[0])])

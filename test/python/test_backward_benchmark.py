@@ -65,6 +65,7 @@ def test_memory(bench, monkeypatch, capsys):
     assert set(raised) == {"diffattn generic", "naive", "sdpa x2"} and raised["naive"] > 2 * one_map > one_map > raised["diffattn generic"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [["--d", 16, "--v2"], ["--d", 16, "--key-heads", 2], ["--d", 8, "--dv", 24, "--batch", 2],
                                    ["--d", 16, "--key-heads", 2, "--dtype", "bf16"], ["--d", 16, "--v2", "--dtype", "f16"]],
                          ids=["V2", "GQA", "V1", "bf16", "V2-f16"])

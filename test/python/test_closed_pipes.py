@@ -133,8 +133,7 @@ def is_quiet(command, said):
     return not lines or (allowed is not None and len(lines) == 1 and allowed in lines[0] and b"rror" not in lines[0])
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("sigpipe", ["default", "ignored", "blocked"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_reader_that_has_gone(command, sigpipe, run, gone):
@@ -142,6 +141,7 @@ def test_a_reader_that_has_gone(command, sigpipe, run, gone):
     assert done.returncode == READER_GONE and is_quiet(command, done.stderr), done
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", OF_PYTHON)
 def test_a_reader_that_has_gone_of_python_without_buffers(command, run, gone, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
@@ -164,7 +164,7 @@ def test_head_in_a_shell(command, head, trap, folder, spelled, monkeypatch):
 FAILURES = {"diffattn-run": 8, "diffattn": 8, "entry-point": 8}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command, unbuffered", [*((name, "") for name in COMMANDS), *((name, "1") for name in OF_PYTHON)])
 def test_a_full_standard_output(command, unbuffered, run, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
@@ -174,7 +174,7 @@ def test_a_full_standard_output(command, unbuffered, run, monkeypatch):
     assert b"Traceback" not in done.stderr and b"ignored" not in done.stderr and b"PLEASE submit" not in done.stderr
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", [name for name in COMMANDS if "/dev/stdout" not in " ".join(COMMANDS[name])])
 def test_a_standard_output_that_was_closed_before(command, folder, spelled, monkeypatch):
     monkeypatch.chdir(folder)

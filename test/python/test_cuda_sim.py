@@ -72,7 +72,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_each_thing_is_right_and_as_on_the_cpu(name):
     changes, target, shapes = CASES[name]
@@ -109,7 +109,7 @@ def test_axes_that_run_backwards_or_stand_still(softcap):
     call.check(SM_80)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(20))
 def test_random_configurations(number):
     rng = np.random.default_rng(500 + number)

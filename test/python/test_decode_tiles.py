@@ -67,6 +67,7 @@ def scores(queries, keys):
     return sums.T
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("heads, width", [(1, 64), (3, 40), (4, 33), (17, 64), (5, 300)])
 def test_scores_are_a_chain_of_scalar_operations(target, heads, width):
     rng = np.random.default_rng(heads)
@@ -206,6 +207,7 @@ def call_between_forbidden_pages(target, width):
             assert all(fence.slack_is_clean() for fence in fences)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [64, 40, 33])
 def test_nothing_behind_keys_is_read(target, width):
     process = multiprocessing.get_context("spawn").Process(target=call_between_forbidden_pages, args=(target, width))

@@ -48,8 +48,15 @@ def test_every_page_is_named_in_the_readme():
     assert [page.name for page in (ROOT / "docs").glob("*.md") if f"](docs/{page.name})" not in text] == []
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Where the commands keep what they compile: not the user's own folder, all of which they list."""
+    return tmp_path_factory.mktemp("cache") / "diffattn"
+
+
 @pytest.fixture
-def tree(tmp_path):
+def tree(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("DIFFATTN_CACHE_DIR", str(cache))
     for entry in ROOT.iterdir():
         if entry.name != ".git":
             (tmp_path / entry.name).symlink_to(entry)

@@ -95,6 +95,7 @@ def test_integer_powers(singles):
         check(singles.call(f"f_fpowi_i{8 * y.itemsize}", x, y)[0][kept], want[kept], 2e-7, x[kept], y[kept])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("target", TARGETS)
 def test_half_precision_is_rounded_once(target, dtype):

@@ -91,11 +91,15 @@ def settings(triton=(16, 16)):
     return {"cache_bytes": 0, "free_bytes": lambda: 1 << 30, "backends": {**backends, "Triton, both maps": triton}}
 
 
-def test_kernels_pass(launcher):
+def test_kernels_pass(launcher, full, monkeypatch):
+    checked = {*GENERATED, *(case for case in CASES if not case.startswith("time"))}
+    if not full:  # other tests have the simulator run each kind of kernel; this one has the checks find no fault
+        checked = {name for number, name in enumerate(sorted(checked)) if number % 2}
+        monkeypatch.setattr(launcher, "cases", {name: case for name, case in launcher.cases.items() if name in checked})
+        monkeypatch.setattr(launcher, "generated", [item for item in launcher.generated if item.name in checked])
     result = check_kernels.run(launcher, seed=11)
     assert result["failures"] == []
-    checked = {r["case"] for r in result["results"]}
-    assert checked == {*GENERATED, *(c for c in CASES if not c.startswith("time"))}
+    assert checked == {r["case"] for r in result["results"]}
     assert any("anystride" in k for r in result["results"] for k in r["kernels"])
     assert any("decode" in k for r in result["results"] for k in r["kernels"])
 
@@ -329,14 +333,14 @@ def test_what_the_sanitizer_watches(pack, hopper_pack, simulator, capfd):
         lines_of(pack, "other")
 
 
-def test_the_command(pack, simulator, tmp_path):
+def test_the_command(pack, simulator, tmp_path, full):
     def run(*arguments):
         return subprocess.run([ROOT / "scripts/gpu-check.sh", "--device=sim", f"--simulator={simulator}", f"--pack={pack}", *arguments],
                               capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path / "out")})
 
-    done = run("probe", "models", "--seed=4")
+    done = run("probe", *["models"] * full, "--seed=4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("probe: passed") and "models: passed" in done.stdout
+    assert done.stdout.startswith("probe: passed") and ("models: passed" in done.stdout or not full)
     found = json.loads((tmp_path / "out/probe.json").read_text())
     assert found["product"]["error"] < 2 ** -8 and found["device"]["simulated"] == 1
     assert "these figures are no times" in (tmp_path / "out/table.md").read_text()

@@ -60,12 +60,14 @@ class Pointed:
 EDGES = [(1, 1), (1, 32), (7, 31), (16, 33), (17, 64), (33, 65), (64, 63), (65, 97)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype, widths", [("bf16", (32, 64)), ("f16", (64, 128)), ("bf16", (128, 256)), ("f32", (16, 24)), ("f16", (20, 33))])
 def test_every_query_gets_the_values_it_points_at(dtype, widths):
     for queries, keys in EDGES[:: 1 if widths == (32, 64) else 3]:
         Pointed(queries, dtype, widths, queries, keys).check()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype, widths", [("f16", (64, 128)), ("bf16", (128, 256)), ("bf16", (32, 72))])
 def test_kernels_by_tensor_maps_give_the_values_that_queries_point_at(dtype, widths):
     """Prefill by warpgroups, and decode."""
@@ -73,6 +75,7 @@ def test_kernels_by_tensor_maps_give_the_values_that_queries_point_at(dtype, wid
         Pointed(queries, dtype, widths, queries, keys, causal=queries == 65).check("cuda-sim:sm_90a")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [dict(causal=True), dict(window=(5, 2)), dict(causal=True, signal=4, noise=2, key=1)],
                          ids=["causal", "window", "groups"])
 def test_what_masks_let_through(options):
@@ -87,6 +90,7 @@ def test_lengths_and_boolean_masks_let_through():
         Pointed(queries, "f16", (32, 64), queries, keys, mask=mask).check()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("queries, options", [(1, dict()), (2, dict(causal=True)), (1, dict(signal=8, noise=4, key=1)),
                                               (2, dict(kv_len=[600, 3, 0], window=(520, 0)))],
                          ids=["one", "causal", "groups", "lengths"])

@@ -54,6 +54,7 @@ def program(rng, steps):
     return text + "  return\n}\n", widths, sums
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_sequences(seed):
     rng = np.random.default_rng(seed)

@@ -316,6 +316,7 @@ FAMILIES = [(kind, {}) for kind in models.BUILDERS]
 FAMILIES.append(("diffllama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 16}))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind, more", FAMILIES, ids=[kind + "-dynamic" * bool(more) for kind, more in FAMILIES])
 def test_the_host_computes_nothing_of_a_model(kind, more):
     text = str(models.build(SMALL | more | {"model_type": kind}, "bf16"))

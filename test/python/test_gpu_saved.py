@@ -23,6 +23,7 @@ def check_second(o2, operands, dtype, **options):
     check(o2, *reference(q2, operands["k2"], None, None, operands["v"], None, **options), dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:attention does not use wgmma")
 @pytest.mark.parametrize("dtype, width, queries, target, saved", [
     ("bf16", 64, 20, SM_80, "bf16"), ("f16", 64, 1, SM_80, "f32"), ("bf16", 33, 9, SM_80, "bf16"), ("f32", 32, 9, SM_80, "f32"),

@@ -24,6 +24,7 @@ RANDOM = [("bf16", (64, 128), SM_80), ("bf16", (128, 256), SM_80), ("f16", (20, 
           ("f16", (96, 192), SM_90A)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype, widths, target", RANDOM)
 def test_random_sequences(dtype, widths, target):
     rng = np.random.default_rng(8)

@@ -37,7 +37,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("both", "one-map", "f32") else pytest.mark.sampled(2)) for name in CASES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in ("both", "one-map", "f32") else pytest.mark.sampled(4)) for name in CASES])
 def test_each_thing_is_right(name):
     changes, target, shapes = CASES[name]
     sig = plain_signature(**changes)
@@ -49,6 +49,7 @@ def test_each_thing_is_right(name):
 NO_SINKS = dict(sink=np.full(4, -np.inf, np.float32), sink2=np.full(2, -np.inf, np.float32))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype, queries, target", [("bf16", 20, SM_80), ("bf16", 2, SM_80), ("f32", 9, SM_80), ("f16", 70, HOPPER)])
 def test_logarithms_and_sinks_of_nothing_leave_every_bit(dtype, queries, target):
     operands, options = draw(dtype, queries, keys=150, width=64), dict(is_causal=True, target=target)

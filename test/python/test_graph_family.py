@@ -42,6 +42,7 @@ def check_run(entry, raised, target="cpu"):
         assert (error <= bound).all(), f"result {k} is off by {error.max()} of {np.abs(want).max()}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("entry", FUSED, ids=lambda entry: entry["name"])
 def test_fused(entry, full):
     raised = emit(text_of(entry), "raised").decode()
@@ -51,6 +52,7 @@ def test_fused(entry, full):
         check_run(entry, raised=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("entry", KEPT, ids=lambda entry: entry["name"])
 def test_kept(entry, build_dir, tmp_path):
     graph = tmp_path / "graph.mlir"

@@ -35,6 +35,7 @@ def inputs_of(entry, batch, length):
     return arrays
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["name"])
 def test_every_attention_is_raised_alike(entry, build_dir, tmp_path):
     graph = tmp_path / "graph.mlir"
@@ -59,11 +60,13 @@ def check_run(entry, text):
             assert np.abs(got - want).max() <= 2e-5 * np.abs(want).max(), (batch, length)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["name"])
 def test_raised_as_it_was(entry):
     check_run(entry, text_of(entry))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["name"])
 def test_bodies_that_were_fused(entry, build_dir, tmp_path, full):
     """Upstream's fusion of element-wise ops, run before, does not hinder raising: no value is a softmax alone."""

@@ -31,6 +31,7 @@ def test_raised_to_as_many_ops(entry, build_dir):
         assert re.search(r"\[Missed\] NotRaised.*Category:diffattn-fuse.*Reason=", done.stderr)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("raised", [True, False], ids=["raised", "as-it-is"])
 @pytest.mark.parametrize("entry", MANIFEST, ids=ids)
 def test_runs_as_the_framework_did(entry, raised, build_dir, tmp_path):

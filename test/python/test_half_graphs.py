@@ -96,7 +96,7 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("half", ["f16", "bf16"])
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_attention_of_the_16_bit_type(name, half):

@@ -78,7 +78,7 @@ def hint(said):
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_of_a_graph(kind, folder, diffattn, shell):
     said = shell(f'{diffattn} build "{PLACE} {kind}" -o "{kind}\'s graph.mlir"', folder)
@@ -86,7 +86,7 @@ def test_of_a_graph(kind, folder, diffattn, shell):
     shell(hint(said), folder)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_of_a_bundle(kind, folder, diffattn, shell):
     out = folder / f"{kind}'s bundle"
@@ -96,6 +96,7 @@ def test_of_a_bundle(kind, folder, diffattn, shell):
     shell(hint(said), folder)
 
 
+@pytest.mark.sampled(2)
 def test_of_a_bundle_with_a_tokenizer(folder, diffattn, shell):
     shutil.rmtree(folder / "tiny bundle", ignore_errors=True)
     said = shell(f'{diffattn} bundle tiny -o "tiny bundle"', folder)
@@ -135,6 +136,7 @@ def test_of_a_failing_pipeline(build_dir, folder, shell):
     assert "tosa.tanh" in shell(command, folder, code=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["generate", "eval", "build", "bundle", "info", "bench"])
 def test_examples_of_the_help(name, shell, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -162,6 +162,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64
 PAGE = b"<!DOCTYPE html>\n<html><body>404</body></html>"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("content, kind", [(POINTER, "a pointer of Git LFS, which stands for the file"), (PAGE, "a page of HTML"),
                                            (MARK + b"\n" + PAGE, "a page of HTML"), (b"<?xml version='1.0'?><Error/>", "XML")])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
@@ -242,6 +243,7 @@ def test_a_folder_is_no_text(command, tmp_path):
         assert done.returncode == 6 and f"{tmp_path}: expected a file or a pipe, but got a folder" in done.stderr, done.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind, got", [("pipe", "a pipe"), ("device", "a device"), ("folder", "a folder")])
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"])
 def test_no_pipe_is_waited_for(command, folder, name, kind, got):

@@ -121,7 +121,7 @@ def test_command_in_an_environment(prefix, tmp_path):
     assert out.startswith("In the")
 
 
-def test_public_headers(prefix, tmp_path):
+def test_public_headers(prefix, tmp_path, full):
     """Headers that are installed need no header that is not, and are those that docs/install.md names."""
     include = prefix / "include"
     headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
@@ -136,7 +136,8 @@ def test_public_headers(prefix, tmp_path):
             assert (include / name).is_file(), f"{header} includes {name}, which is not installed"
     source = tmp_path / "all.cpp"
     source.write_text("".join(f'#include "{header}"\n' for header in headers))
-    run(LLVM / "clang++", "-std=c++17", "-fno-rtti", "-fsyntax-only", "-I", include, "-isystem", LLVM.parent / "include", source)
+    # Without --full only preprocessed, which finds what is not installed: the build has compiled what they declare.
+    run(LLVM / "clang++", "-std=c++17", "-fno-rtti", *(["-fsyntax-only"] if full else ["-E", "-o", "/dev/null"]), "-I", include, "-isystem", LLVM.parent / "include", source)
 
 
 def test_cmake_project_in_c(prefix, bundle, tmp_path):

@@ -187,6 +187,7 @@ def symbol_of(op):
     return op.replace(".", "_")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_ops_that_round_an_exact_result(name, build_dir):
     functions = [plain(symbol_of(op), op, name, 1 + (op in TWO)) for op in EXACT]
@@ -218,6 +219,7 @@ def test_functions_of_libm(name, build_dir):
             assert np.mean((got == want) | np.isnan(want)) > 0.99, op
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_three_operands_powers_and_pairs(name, build_dir):
     a, b, c = (x.ravel() for x in np.meshgrid(edges(name, 1, 2), edges(name, 2, 2), edges(name, 3, 2)))

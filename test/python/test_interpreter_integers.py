@@ -213,6 +213,7 @@ def check(build_dir, functions, wanted):
             assert not wrong.size, (symbol, [x[wrong[0]] for x in arguments], int(got[wrong[0]]), want[wrong[0]])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", WIDTHS, ids=name_of)
 def test_two_operands(width, build_dir):
     name, w = name_of(width), bits(width)

@@ -126,6 +126,7 @@ def test_products_of_bytes_without_sign(wide):
         assert got.dtype == wide and np.array_equal(got, want)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype, tolerance", [(jnp.float16, 1e-3), (jnp.bfloat16, 8e-3)])
 def test_convolutions_add_up_in_f32(dtype, tolerance):
     x, w = (jax.random.normal(jax.random.key(n), shape, dtype) for n, shape in enumerate(((1, 8, 8, 32), (3, 3, 32, 4))))

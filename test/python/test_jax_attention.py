@@ -39,6 +39,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_fused(name):
     function, args = CASES[name]

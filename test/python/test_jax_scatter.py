@@ -44,6 +44,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_as_jax(name):
     function, *args = CASES[name]

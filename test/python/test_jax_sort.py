@@ -50,6 +50,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_as_jax(name):
     function, *args = CASES[name]

@@ -71,12 +71,13 @@ def near(got, expected, bound, name):
 
 
 @pytest.mark.parametrize("number", range(96))
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 def test_random_calls(number):
     given, weights = training_reference.draw_call(np.random.default_rng(1000 + number), number)
     check(given, weights, (lambda run: run, jax.jit, jax.checkpoint)[number % 3], (lambda run: run, jax.jit)[number % 2])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("paged", "integral", "target")])
 def test_options(name):
     """The result has the bits of diffattn.attention, and gradients those of the same function under jax.jit and jax.checkpoint."""
@@ -313,6 +314,7 @@ kept = run(q)
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("code", [_PARALLEL, _ENDING + "kept = run(q)", _ENDING + "run(q)", _LATE], ids=["parallel", "kept", "dropped", "late"])
 def test_processes_end(code):
     """Calls at the same time do not wait for one another, and a process may end while some run."""
@@ -365,6 +367,7 @@ def weights_of_decoder():
          "norm": jnp.ones(head), "out": make(HEADS * head, WIDTH)} for _ in range(2)]}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("remat", [False, True])
 def test_training(remat):
     """Twenty steps of Adam on a decoder come along the curve of plain JAX."""

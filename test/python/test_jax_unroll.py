@@ -35,6 +35,7 @@ def counted(q, k, v, lam):
     return jax.lax.fori_loop(0, 2, lambda i, sum: sum + factors(lam)[i] * (maps(q[i], k[i]) @ v), jnp.zeros_like(v))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", [scan, scanned_maps, mapped, counted])
 def test_loops_over_two_maps(function):
     q, k, v = (jax.random.normal(jax.random.key(n), shape) for n, shape in enumerate(((2, 1, 2, 9, 4), (2, 1, 2, 9, 4), (1, 2, 9, 8))))

@@ -63,6 +63,7 @@ def operands(case, seed=0):
     return [*arrays, np.arange(b) * 5 + tk - 7, np.float32(0.7).reshape(())]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("spare", [0, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_ranges_are_the_attention(name, spare):

@@ -160,6 +160,7 @@ def test_rms_normalization(load, kind, tolerance):
     np.testing.assert_allclose(load(made)(x, w).astype(np.float64), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind, tolerance", [(T.FLOAT, 1e-5), (T.FLOAT16, 3e-3), (T.DOUBLE, 1e-12)])
 @pytest.mark.parametrize("sizes", [[2, 3, 5], ["n", 3, 5], [2, 3, "t"], [2, 3, "h", "w"], ["n", 3, "h", 7]])
 def test_instance_normalization(load, sizes, kind, tolerance):

@@ -97,7 +97,7 @@ class Drawn:
             self.options["qk_matmul_output_mode"] = one(1, 2, 3)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(96))
 def test_forms(load, seed):
     drawn = Drawn(seed)
@@ -210,6 +210,7 @@ FUSED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["f32", "f16"])
 @pytest.mark.parametrize("maps", [1, 2])
 @pytest.mark.parametrize("form", FUSED)

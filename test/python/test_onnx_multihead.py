@@ -81,6 +81,7 @@ FORMS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(load, form):
     shapes, sizes, results, options = FORMS[form]

@@ -78,6 +78,7 @@ class Chain:
         return model(self.nodes, [("x", T.FLOAT, ["b", "t", 24])], [("y", T.FLOAT, [None] * len(self.axes))], self.constants)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(24))
 def test_chains(load, seed):
     made = Chain(seed).model()

@@ -139,6 +139,7 @@ def test_the_longest_name_and_a_folder(tool, write, tmp_path):
     assert done.returncode == 8 and b"Is a directory" in done.stderr and names(tmp_path) == [long.name]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tool", [*TOOLS, "bundle"])
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_limit_of_file_sizes_is_an_error(tool, ignored, write, tmp_path):
@@ -268,6 +269,7 @@ def interrupted(write, interrupter, tool, path, number, at, action):
     return write(tool, path, env=environment, preexec_fn=lambda: signal.signal(number, action))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("tool, at", [("array", "file"), ("object", "file"), ("bundle", "file"), ("bundle", "folder")])
 def test_an_interrupt_leaves_nothing_half_written(tool, at, number, write, interrupter, tmp_path):

@@ -39,7 +39,7 @@ def same(a, b):
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("queries", [1, 7])
@@ -63,7 +63,7 @@ def merged_schedule(isa, dtype):
             f"two_pass_keys = 0{product}>]")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("options", ["is_causal", "window = array<i64: 9, 4>", "softcap = 5.0 : f32"])
@@ -118,6 +118,7 @@ func.func @main(%q: tensor<1x4x6x32xf32>, %k: tensor<1x2x9x32xf32>, %v: tensor<1
     np.testing.assert_allclose(got, diffattn.plain_attention(q, k, v, scale=0.3, is_causal=True, norm="rms", attn_mask=bias), rtol=0, atol=2e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("isa", [isa for isa in runnable_isas() if not isa.startswith("amx")])
 def test_sequences_and_pages(isa):
     rng = np.random.default_rng(5)

@@ -12,6 +12,7 @@ def run(root, *options):
                           capture_output=True, text=True, check=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype, isa", [("f32", "avx2"), *(("bf16", isa) for isa in runnable_isas())])
 def test_a_smallest_run(root, tmp_path, dtype, isa):
     done = run(root, "--type", dtype, "--isa", isa, "--rows", 1, 17, "--shape", "70x50", "--output", tmp_path / "o.json",

@@ -46,6 +46,7 @@ def isa(request):
     return request.param
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("invariant", [True, False])
 def test_answers_are_exact(isa, invariant, tmp_path):
     rng, text, files, expected = np.random.default_rng(1), [], {}, {}

@@ -136,6 +136,7 @@ def comparisons(bounds):
     return cases
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bound", BOUNDS, ids=str)
 def test_one_comparison(bound, full):
     cases = comparisons([bound])

@@ -10,11 +10,11 @@ from kernel_library import runnable_isas
 LENGTHS = [1, 2, 7, 9, 13, 24, 25, 40, 47, 48, 49, 50, 96, 97, 144, 145, 193, 255, 256, 257, 289, 300, 329]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sight", [{"is_causal": True}, {"window": (4, 0)}, {"window": (99, 0)}, {"window": (299, 0)}, {"window": (20, 3)}],
                          ids=lambda sight: "causal" if "is_causal" in sight else "window {} {}".format(*sight["window"]))
 @pytest.mark.parametrize("target, dtype, width", [("cpu", np.float32, 8), ("cpu", ml_dtypes.bfloat16, 32),
-                                                  # Slow to compile.
-                                                  pytest.param("cpu:amx-emulated", ml_dtypes.bfloat16, 32, marks=pytest.mark.sampled(2))],
+                                                  ("cpu:amx-emulated", ml_dtypes.bfloat16, 32)],
                          ids=["vectors", "pairs", "tiles"])
 def test_rows_do_not_depend_on_what_follows(sight, target, dtype, width):
     rng = np.random.default_rng(0)
@@ -32,6 +32,7 @@ def test_rows_do_not_depend_on_what_follows(sight, target, dtype, width):
 PAIRED = [f"cpu:{isa}" for isa in ("avx512bf16", "amx", "amx-emulated") if isa in runnable_isas()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", PAIRED)
 @pytest.mark.parametrize("keys, dv", [(300, 16), (301, 40)])
 def test_values_that_heads_share_are_those_of_each_head(target, keys, dv):
@@ -51,6 +52,7 @@ def test_values_that_heads_share_are_those_of_each_head(target, keys, dv):
         assert not finite.all() and finite.any() == bool(sight)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target, dtype", [(f"cpu:{isa}", ml_dtypes.bfloat16 if "bf16" in isa or "amx" in isa else np.float32) for isa in runnable_isas()])
 @pytest.mark.parametrize("width", [32, 20])
 def test_heads_may_lie_side_by_side(target, dtype, width):

@@ -101,7 +101,7 @@ def same(a, b):
 def test_random_sequences(isa):
     rng = np.random.default_rng(31)
     is_emulated = isa == "amx-emulated"  # slow to compile; and a loop over sequences is no matter of instructions
-    for number in range(1 if is_emulated else 3):
+    for number in range(1 if is_emulated else 2):
         fixed = dict(mask=None, segments=None, kv_len=False)
         if is_emulated:
             fixed.update(dtype="bf16", step=1, widths=(32, 64))
@@ -136,7 +136,7 @@ ENDS = dict.fromkeys((ENDS[0], ENDS[-1]))
 TILES = [isa for isa in runnable_isas() if isa.startswith("amx")]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("isa", [*ENDS, *TILES])
 @pytest.mark.parametrize("rows", [1, 16, 24, 512])
 def test_decoding_from_pages(isa, rows):

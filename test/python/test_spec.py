@@ -96,6 +96,7 @@ def mlir_files():
     return [n for n in names if "expected-error" not in (ROOT / n).read_text()]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", mlir_files())
 def test_files_survive_text_and_bytecode(opt, name):
     options = ("-", "--split-input-file", "--allow-unregistered-dialect")

@@ -35,6 +35,7 @@ OPS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_ops(dtype):
     torch.manual_seed(0)
@@ -115,6 +116,7 @@ def places_of(b, t):
     return (torch.arange(t).expand(b, t) + 3,)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form, more", [("buffer", lambda b, t: ()), ("places", places_of)], ids=["buffer", "places"])
 @torch.no_grad()
 def test_rotary_embeddings(form, more):

@@ -31,6 +31,7 @@ class Convolution(torch.nn.Module):
         return self.layer(x)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("case", CASES)
 @torch.no_grad()

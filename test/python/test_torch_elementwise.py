@@ -38,6 +38,7 @@ BINARY = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("functions, count", [(UNARY, 1), (BINARY, 2)], ids=["unary", "binary"])
 def test_odd_numbers(functions, count, dtype):

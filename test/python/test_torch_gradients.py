@@ -40,6 +40,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("argument_requires", [False, True])
 def test_the_rule_is_that_of_the_backend(name, argument_requires):

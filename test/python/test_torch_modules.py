@@ -272,6 +272,7 @@ GUARDS = {  # of rows without keys by the mask `m`, and whether they are zero in
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", GUARDS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_guards_of_rows_without_keys(name, causal):

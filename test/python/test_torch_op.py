@@ -61,6 +61,7 @@ class Module(torch.nn.Module):
         return attention(q1 * 2, k1, q2, k2, v, lam, is_causal=True, window=[q1.shape[2], -1]).sum(-1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_compile_keeps_one_graph(backend):
     assert backend != "inductor" or shutil.which("g++"), "expected the C++ compiler that inductor calls (Debian: g++)"

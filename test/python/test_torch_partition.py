@@ -328,6 +328,7 @@ def random_module(seed):
     return Of(run, state=torch.ones(4, 16))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(24))
 @torch.no_grad()
 def test_random_graphs(seed):

@@ -113,6 +113,7 @@ def test_arithmetic(function):
         torch.testing.assert_close(compiled(x), x * function(rows))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", [
     lambda t, s: min(t, s), lambda t, s: max(t, s, 6), lambda t, s: abs(t - s), lambda t, s: torch.sym_sum([t, s, t, 3]), lambda t, s: t >> 1,
     lambda t, s: math.ceil(t / 4) * 4, lambda t, s: math.floor(s / 3), lambda t, s: int(t * 0.75), lambda t, s: int(float(s) / 2),

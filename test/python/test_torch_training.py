@@ -68,7 +68,7 @@ def check(given, weights, function=attention, bound=None):
 
 
 @pytest.mark.parametrize("number", range(96))
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 def test_random_calls(number):
     given, weights = draw_call(np.random.default_rng(number), number)
     check(given, weights, diffattn.attention if number % 2 else attention)
@@ -86,6 +86,7 @@ def test_every_option_has_gradients_or_is_refused():
             backward(torch.ones(2, 4, 5, 32), *[detached.pop(key) for key in NAMES[:6]], output_mask=MASK, **detached)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("paged", "integral")])
 def test_options(name):
     """Values against the reference, by both ways in, and both ops as PyTorch wants operators."""
@@ -115,7 +116,7 @@ def plain_attention(q1, k1, q2, k2, v, lam, *, q_segments=None, kv_segments=None
     return diffattn.plain_attention(q1, k1, v, segment_ids=None if q_segments is None else (q_segments, kv_segments), **options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("paged", "integral", "lambda")])
 def test_one_map(name, dtype):
@@ -418,6 +419,7 @@ def graphs_of(backend):
     return graphs, aot_autograd(fw_compiler=compiler, bw_compiler=compiler)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shared, norm", [(False, None), (True, None), (False, "rms")])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @torch._functorch.config.patch(enable_autograd_cache=False)  # graphs from PyTorch's cache would not be seen

@@ -51,7 +51,7 @@ def same(got, want, cache, kept):
     assert torch.equal(cache, kept)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("name", FUNCTIONS)

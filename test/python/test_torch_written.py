@@ -72,6 +72,7 @@ def check(module, compiled, given, stop=lambda: None):
     assert all(torch.equal(one, other) for one, other in zip(given, wanted)) and given[0].data_ptr() == memory
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("door", ["export", "dynamo"])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("places, dtype", [([5], torch.float32), ([9, 2, 3], torch.bfloat16), ([0, 11], torch.int64)],

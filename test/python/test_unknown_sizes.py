@@ -31,7 +31,7 @@ def draw(rng, target):
     return dtype, arrays, types
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS)
 def test_any_size_may_be_unknown(target, full):
     for number in range(COUNT[target.split(":")[0]] * (20 if full else 1)):

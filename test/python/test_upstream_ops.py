@@ -70,6 +70,7 @@ UNARY = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("op", UNARY)
 def test_unary(op, dtype):
@@ -218,6 +219,7 @@ def test_op(name):
     run(body, inputs, [("%r", want)])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic", "cuda-sim:sm_80"])
 @pytest.mark.parametrize("op, reduce", [("maxnumf", np.fmax.reduce), ("minnumf", np.fmin.reduce), ("maximumf", np.maximum.reduce),
                                         ("minimumf", np.minimum.reduce)])
@@ -247,6 +249,7 @@ def test_reductions_to_an_extreme(op, reduce, target):
                 np.testing.assert_array_equal(got, reduce(np.concatenate([first, x], 1), axis=1), f"{length} {odd}")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic", "cuda-sim:sm_80"])
 @pytest.mark.parametrize("shape, axes", [((70001,), (0,)), ((3, 9000), (1,)), ((300, 70), (0, 1)), ((70001, 3), (0,)), ((600, 4100), (0,)), ((2, 5000, 7), (1,)),
                                          ((40, 9, 65, 6), (0, 1)), ((2, 600, 5, 6), (1,)), ((513, 2, 2100), (0,)), ((8, 4, 16, 16), (0, 2, 3)), ((3, 600, 40), (0, 2))], ids=str)

@@ -31,7 +31,7 @@ def same(a, b):
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", models.DECODERS)
 def test_decoders(kind, dtype, load):
@@ -70,7 +70,7 @@ def test_decoders(kind, dtype, load):
         assert same(forward[:1, :length], model.forward(ids[:1, :length]))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("config, row", [
     ({"model_type": "edifice_diff_transformer", "embed_dim": 24, "hidden_size": 96, "num_layers": 2}, (5, 24)),
@@ -90,13 +90,14 @@ def test_others(config, row, dtype, load):
         assert same(batch[-count:], one.forward(x[-count:]))
 
 
-def test_it_is_the_default_of_f32_and_f16(load):
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_it_is_the_default_of_f32_and_f16(dtype, load):
     """As docs/numerics.md has it, on a machine with AVX2 or more: the same numbers as with the option."""
     config = CONFIG | {"model_type": "diff_v2"}
     ids = np.random.default_rng(1).integers(0, 90, (3, 11))
-    for dtype in ("f32", "f16"):
-        asked, default = (load(config, dtype, target="cpu:avx2", batch_invariant=choice) for choice in (True, None))
-        assert same(asked.forward(ids), default.forward(ids))
+    asked, default = (load(config, dtype, target="cpu:avx2", batch_invariant=choice) for choice in (True, None))
+    assert same(asked.forward(ids), default.forward(ids))
 
 
 @pytest.mark.parametrize("isa", [isa for isa in runnable_isas() if isa.startswith("amx")])
@@ -113,6 +114,7 @@ def test_products_of_tiles(isa, load):
     assert np.abs(result - exact(ids)).max() <= 2 * np.abs(other(ids) - exact(ids)).max()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["diff_v2", "diffllama"])
 @pytest.mark.parametrize("isa", [isa for isa in runnable_isas() if isa.startswith("amx")])
 def test_a_fused_gate_changes_no_bit(isa, kind, load, build_dir, monkeypatch):

@@ -30,6 +30,7 @@ def opt(build_dir):
     return run
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("kind", models.BUILDERS)
 def test_parses_with_one_attention_a_layer_function(kind, dtype, opt):

@@ -13,7 +13,7 @@ from diffattn.prefill import Prefills
 DYNAMIC = {"model_type": "diffllama", "max_position_embeddings": 8, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("config", [*({"model_type": kind} for kind in models.DECODERS), DYNAMIC],
                          ids=lambda c: c["model_type"] + ("-dynamic" if "rope_scaling" in c else ""))
 def test_decode_steps(config, both, monkeypatch):  # noqa: F811
@@ -55,6 +55,7 @@ def test_decode_steps(config, both, monkeypatch):  # noqa: F811
     assert prefills.fallback_reason is None and len(prefills._idle) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config, shape", [
     ({"model_type": "edifice_diff_transformer", "embed_dim": 24, "hidden_size": 32, "num_layers": 2}, (2, 19, 24)),
     ({"model_type": "diff_multihead", **SMALL}, (2, 19, 32)),

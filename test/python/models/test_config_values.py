@@ -61,6 +61,7 @@ def changed(tree, path, value):
     return tree
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_value_of_every_key(name):
     """A graph of finite numbers, or a ConfigError that names the key and fits on a screen."""

@@ -62,6 +62,7 @@ def greedy(model, prompt, steps):
     return torch.stack(result).float().numpy()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_transformers(case, tmp_path):
     oracle = random_model(tmp_path, **CASES[case])
@@ -102,6 +103,7 @@ ROPE_KEYS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", ROPE_KEYS)
 def test_rope_keys_as_transformers_reads_them(case, tmp_path):
     random_model(tmp_path)
@@ -159,6 +161,7 @@ def test_a_head_beside_an_embedding_that_it_is_tied_to(differs, tmp_path):
         assert_near(diffattn.load(tmp_path).forward(ids), expected, 2e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype, bound", [("bf16", 4e-2), ("f16", 5e-3)])
 def test_short_types_stay_near_f32(dtype, bound, tmp_path):
     random_model(tmp_path, {"bf16": torch.bfloat16, "f16": torch.float16}[dtype], num_key_value_heads=2)

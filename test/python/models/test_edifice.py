@@ -14,6 +14,7 @@ def load(directory, options, weights):
     return diffattn.load(write_checkpoint(directory, KIND | options, weights))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", edifice.OUTPUT_MODES)
 @pytest.mark.parametrize("options, batch, length", [
     ({"embed_dim": 64, "hidden_size": 32, "num_heads": 4, "num_layers": 2, "dropout": 0.0}, 4, 12),

@@ -129,6 +129,7 @@ def test_models_with_states(load):  # noqa: F811
     assert busy.statistics.steps < busy.statistics.new_tokens / 3 and len(busy.sequences._free_slots) == 9
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bits", ["int8", "int4"])
 def test_quantized_weights(tmp_path, bits):
     """One after the other, and all at once, which fill products of more rows."""

@@ -76,6 +76,7 @@ def test_parses_with_one_attention(kind, dtype, opt):  # noqa: F811
     assert text.count("diffattn.attention ins") == {"phi4flash": 3}.get(kind, 1) and re.findall(r"func.func @(\w+)", text) == ["inspect"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", models.DECODERS)
 def test_gives_what_attention_used(kind, load):
     """The scores of the operands have the sums that are given, and mix the values to what is given as X."""

@@ -97,6 +97,7 @@ def check(function, calls, example=None):
     return compiled
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("model", SIZES)
 def test_an_attention(model, dtype):
@@ -114,6 +115,7 @@ def test_a_mask_of_keys():
     check(plain, [(parameters, inputs(2, 20, "float32"), mask)])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_flax(dtype):
     module = FlaxAttention()

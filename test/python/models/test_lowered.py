@@ -30,6 +30,7 @@ def test_no_copy_of_heads_is_made(kind):
     assert "linalg.transpose" not in text
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", models.DECODERS)
 def test_every_product_is_a_library_call(kind):
     text = runtime.emit(str(models.build(SMALL | {"model_type": kind})), "llvm").decode()

@@ -46,6 +46,7 @@ def is_argument(function, name):
     return re.search(rf"{name}: memref", function.splitlines()[0]) is not None
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("kind", models.BUILDERS)
 def test_attention_reads_its_operands_where_they_were_made(kind, dtype, opt):  # noqa: F811
@@ -90,6 +91,7 @@ def test_copies_are_of_new_rows_into_caches_only(kind, opt):  # noqa: F811
             assert not CACHE.match(kinds.get(source, "")), line
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", models.BUILDERS)
 def test_one_nest_and_one_call_a_product(kind, opt):  # noqa: F811
     source = str(models.build(SMALL | {"model_type": kind}))
@@ -104,7 +106,7 @@ def test_one_nest_and_one_call_a_product(kind, opt):  # noqa: F811
     assert kernels == {4: 5 + 5 + 5 + 4, 8: 5 * 5 + 3 * 4}.get(source.count("diffattn.attention ins"), 1 if kind.startswith("vit") else 5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("kind", models.BUILDERS)
 def test_compiles_to_the_llvm_dialect_alone(kind, dtype, opt):  # noqa: F811

@@ -38,6 +38,7 @@ def random_model(checkpoint, config, dtype="f32", **options):
     return diffattn.load(checkpoint(config, weights), dtype=dtype, **options), weights
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_reference(case, checkpoint):
     config = CASES[case]
@@ -49,6 +50,7 @@ def test_equals_reference(case, checkpoint):
     assert list(model.generate([5, 6, 7], 8)) == tokens[3:]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype, bound", [("bf16", 4e-2), ("f16", 5e-3)])
 def test_short_types_stay_near(dtype, bound, checkpoint):
     model, weights = random_model(checkpoint, GROUPED, dtype)

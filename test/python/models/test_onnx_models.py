@@ -45,7 +45,7 @@ def check(module, inputs, path, dynamic, count=1):
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 class TestModels:
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     @pytest.mark.parametrize("name, dtype, dynamic", [
         ("PlainV1", torch.float32, False), ("PlainV1", torch.bfloat16, True), ("UnilmV1", torch.float32, True),
         ("UnilmV1", torch.float16, False), ("V2", torch.float32, True), ("V2", torch.float16, False), ("V2", torch.bfloat16, True),
@@ -58,7 +58,7 @@ class TestModels:
         assert dtype in TOLERANCE
         check(attention(name, dtype), inputs, tmp_path / "m.onnx", dynamic)
 
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize("name", ["v1_halves", "motif_sdpa", "gda", "gdla", "sambay"])
     def test_a_model_of_the_family(self, name, tmp_path):
         case, path = next(case for case in CASES if case.name == name), tmp_path / "m.onnx"

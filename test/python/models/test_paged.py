@@ -143,7 +143,7 @@ class Schedule:
         assert not self.states() or len(self.sequences._free_slots) == SLOTS
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", models.DECODERS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_random_schedules(kind, dtype, load, full):
@@ -154,7 +154,7 @@ def test_random_schedules(kind, dtype, load, full):
         Schedule(plain, sequences, random.Random(seed)).run(40)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("isa", runnable_isas())
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_parts_of_prompts_have_the_bits_of_the_whole(isa, dtype, load):
@@ -169,6 +169,7 @@ def test_parts_of_prompts_have_the_bits_of_the_whole(isa, dtype, load):
         assert same(logits, Alone(plain, prompt[:length]).logits)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("window", [5, 300])
 def test_windows_in_parts_of_prompts(window, load):
     """Narrower than a page, and wider than a part of a prompt; a fork goes on from the states of its prompt."""
@@ -269,7 +270,7 @@ def test_who_computed_the_same_at_once_shares_it_then():
     assert pool.used == 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", models.DECODERS)
 def test_scores(kind, load):
     """Log-probabilities of the prompt's tokens against the logits of the whole, in parts of a prompt and of rows."""
@@ -402,6 +403,7 @@ def test_entries_behind_the_keys_may_be_anything(paged_once):
     assert same(one, two)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["diff_v1", "phi4flash"])
 def test_on_a_simulated_gpu(kind, load, tmp_path):
     """Near what a CPU computes; a fork computes the page that it does not share, and states."""

@@ -53,7 +53,7 @@ def steps(model, ids, mask, static, count=3):
     return torch.stack(result)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("implementation, dtype, static", [
     ("eager", torch.float32, False), ("sdpa", torch.float32, False), ("sdpa", torch.float32, True), ("sdpa", torch.bfloat16, False),
     ("eager", torch.float16, True)])
@@ -77,6 +77,7 @@ def calls():
     return counters().parallel_calls
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @torch.no_grad()
 def test_output_attentions_is_the_difference(implementation):
@@ -105,6 +106,7 @@ def test_output_attentions_is_the_difference(implementation):
     assert model(ids, attention_mask=mask).attentions is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_continuous_batching(implementation, monkeypatch):
     """Chunks of prompts and steps of several requests in one call a layer give the tokens of each prompt alone. Unpatched, transformers does

@@ -68,7 +68,7 @@ def quantized_folder(tmp_path, config, state, kind, group):
     return tmp_path / "narrow"
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name, kind, matrices", [
     ("diff_v1", "int4", 15), ("diff_v2", "int8", 15), ("diffllama", "int4", 15), ("motif", "int8", 15), ("phi4flash", "int4", 32),
     ("edifice_diff_transformer", "int8", 13), ("edifice_diff_attention", "int4", 4), ("diff_multihead", "int4", 4),
@@ -94,6 +94,7 @@ def test_a_family_is_its_model_with_the_numbers_of_the_integers(name, kind, matr
     assert_near(model.forward(x), plain.forward(x), 1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", MOST)
 def test_half_precision_and_rows_of_any_batch(kind, tmp_path):
     """A bf16 model rounds what is multiplied with integers as it did; with batch_invariant a row is bitwise what it is alone."""
@@ -119,6 +120,7 @@ def test_half_precision_and_rows_of_any_batch(kind, tmp_path):
                 assert cached_logits(two, prompts[row: row + 1], 3).tobytes() == several[row: row + 1].tobytes()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("isa", [isa for isa in runnable_isas() if isa.startswith("amx")])
 @pytest.mark.parametrize("name, kind, dtype", [("diff_attention", "int8", "bf16"), ("diff_v2", "int8", "f16"), ("diffllama", "int4", "f32")])
 def test_many_rows_by_tiles(name, kind, dtype, isa, tmp_path):
@@ -195,6 +197,7 @@ def test_commands_take_the_folder(narrow, tmp_path, build_dir):
     assert done.returncode == 0 and "quantized_gemm" in (tmp_path / "tiny.mlir").read_text()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("check", ["unfused", "oracle"])
 def test_the_runner_judges_it(check, tmp_path, build_dir):
     config = family("diff_v1")

@@ -338,7 +338,7 @@ def other_sockets(client):
 def test_soak(folder, tmp_path, full):
     """Good requests, clients that go, bodies that are none and bodies of 10 MB, at once: memory stays, and so does the answer, and the
     server opens no connection."""
-    seconds = 1800 if full else 9
+    seconds = 1800 if full else 4
     with serving(folder, tmp_path, "--context=600", "--rows=8", "--cache-memory=20") as one:
         end, wrong, sizes = time.time() + seconds, [], []
         first = one.complete(prompt="And the king said", max_tokens=20)["choices"]

@@ -27,7 +27,7 @@ def both(tmp_path):
     return make
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind, dtype, tolerance", [*((kind, "bf16", 3e-2) for kind in models.DECODERS), ("diff_v1", "f32", 1e-4)])
 def test_decoders(kind, dtype, tolerance, both):
     cpu, sim = both(SMALL | {"model_type": kind, "num_hidden_layers": FEW_LAYERS[kind]}, dtype)
@@ -44,6 +44,7 @@ def test_decoders(kind, dtype, tolerance, both):
     assert_near(sim.executable.call("decode", ids[:, 0].copy(), lengths, *copies)[0], expected, tolerance)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("config, shape", [
     ({"model_type": "edifice_diff_transformer", "embed_dim": 24, "hidden_size": 32, "num_layers": 2}, (2, 19, 24)),
     ({"model_type": "diff_attention", **SMALL}, (2, 19, 32)),

@@ -82,6 +82,7 @@ def check(folder, oracle, size, batches=(2, 1), tolerance=2e-5):
         assert_near(model.forward(images[:batch].numpy()), expected[:batch], tolerance)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["vit_dwee_patch16_reg1_gap_256", "vit_dpwee_patch16_reg1_gap_256", "vit_dlittle_patch16_reg1_gap_256"])
 @pytest.mark.parametrize("args", [
     {}, {"img_size": (32, 48)}, {"img_size": (37, 44)}, {"img_size": (32, 48), "patch_size": (8, 16)}, {"num_classes": 0}, {"global_pool": "max"},

@@ -16,6 +16,7 @@ def mixtral():
     return transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL)).eval()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_mixtral(mixtral, dtype, programs):
     """torch.compile meets another operator for f32 than for bf16."""

@@ -53,7 +53,7 @@ def expected(case, module, size):
         return copy.deepcopy(module).to(case.reference)(*to_floats(case.reference, arguments_of(case, size)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", [case for case in CASES if case.dynamo], ids=lambda case: case.name)
 def test_met_by_dynamo(case, programs):
     module = module_of(case)
@@ -92,7 +92,7 @@ def imported(monkeypatch):
     return texts
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @torch.no_grad()
 def test_compiled(case, exported, imported):

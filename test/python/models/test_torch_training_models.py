@@ -102,6 +102,7 @@ def test_diffllama_by_a_plain_loop(backward_calls):
     assert_same_curves(got, run(diffllama()))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name, changes", [("vit_dwee_patch16_reg1_gap_256", {}),
                                            ("vit_dpwee_patch16_reg1_gap_256", dict(drop_path_rate=0.2, proj_drop_rate=0.1))])
 def test_timm_by_a_plain_loop(name, changes, backward_calls):
@@ -170,6 +171,7 @@ def test_trainer_accumulates_and_checkpoints(tmp_path, backward_calls):
         torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_left_padding(implementation):
     mask = torch.ones(4, 16, dtype=torch.int64)
@@ -434,6 +436,7 @@ class Decoder(nn.Module):
         return nn.functional.cross_entropy(self.head(x)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("attend", [torch.ops.diffattn.attention, diffattn.attention], ids=["operator", "function"])
 @pytest.mark.parametrize("version", [1, 2])
 def test_decoders(version, attend, backward_calls):

@@ -28,6 +28,7 @@ def randomized(model):
     return model.eval()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind, oracle", [("diff_v1", reference.DiffV1), ("diff_v2", oracle_v2.DiffV2)])
 def test_equals_pytorch(kind, oracle, case, checkpoint):
@@ -63,6 +64,7 @@ def test_a_prompt_does_not_depend_on_its_neighbours(checkpoint):
         np.abs(together[:1] - cached_logits(model, [short], 3)).max() < 1e-5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype, bound", [("bf16", 4e-2), ("f16", 5e-3)])
 def test_short_types_stay_near_f32(dtype, bound, checkpoint):
     config = TINY | {"model_type": "diff_v1"}
