@@ -51,9 +51,9 @@ static FailureOr<SmallVector<Value>> nameOperands(BuiltinCall call) {
            << call.getOption("operands");
   for (auto [name, value] : llvm::zip_equal(names, call.getOperands())) {
     auto text = dyn_cast<StringAttr>(name);
-    const auto *found =
+    const auto *it =
         text ? llvm::find(kOperands, text.getValue()) : std::end(kOperands);
-    const size_t place = found - std::begin(kOperands);
+    const size_t place = it - std::begin(kOperands);
     if (place == operands.size() || operands[place])
       return call.emitFault()
              << "expected each operand once, of "

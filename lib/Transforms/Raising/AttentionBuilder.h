@@ -16,7 +16,7 @@ namespace mlir::diffattn::raise {
 /// Writes the operands of one attention, and its result in the graph's shape.
 struct AttentionBuilder {
   ExprGraph &graph;
-  const Differential &found;
+  const Differential &match;
   const Epilogue &epilogue;
   OpBuilder &builder;
   Location loc;

@@ -23,7 +23,7 @@ bool AttentionBuilder::placeBand(Mask &mask, bool &causal,
   causal = false;
   if (!band.low && !band.high)
     return true;
-  const Roles &r = found.roles;
+  const Roles &r = match.roles;
   // With a number of valid keys the op's queries would end at the last of
   // these, unless it is told otherwise.
   bool ends = !mask.validKeys;
@@ -72,21 +72,21 @@ bool AttentionBuilder::placeBand(Mask &mask, bool &causal,
   return true;
 }
 
-Value build(ExprGraph &graph, const Differential &found,
+Value build(ExprGraph &graph, const Differential &match,
             const Epilogue &epilogue, Type elements,
             const llvm::SetVector<Operation *> &dying, AttentionOp &attention,
             std::string &reason) {
-  std::optional<OutputNumbers> numbers = outputNumbers(found, epilogue, reason);
+  std::optional<OutputNumbers> numbers = outputNumbers(match, epilogue, reason);
   if (!numbers)
     return Value();
   Operation *anchor = epilogue.result.getDefiningOp();
   OpBuilder builder(anchor);
   Location loc = anchor->getLoc();
-  AttentionBuilder b{graph,   found, epilogue,
+  AttentionBuilder b{graph,   match, epilogue,
                      builder, loc,   Materializer(graph, builder, loc),
                      elements};
   b.tensors.dying.insert(dying.begin(), dying.end());
-  const Roles &r = found.roles;
+  const Roles &r = match.roles;
   std::optional<SmallVector<AtomId>> order = b.resultOrder();
   if (!order) {
     reason = "the axes of the result are no order of batch, head, query and "
@@ -115,42 +115,42 @@ Value build(ExprGraph &graph, const Differential &found,
 
   // Heads that share a query, a key or a value.
   int64_t noiseShared = 1;
-  if (found.second) {
-    SmallVector<Expr> noiseExprs{found.second->query, found.second->key};
-    noiseExprs.append(found.mask.visible);
-    noiseExprs.append(found.mask.bias);
+  if (match.second) {
+    SmallVector<Expr> noiseExprs{match.second->query, match.second->key};
+    noiseExprs.append(match.mask.visible);
+    noiseExprs.append(match.mask.bias);
     noiseShared = b.sharedHeads(noiseExprs, 1);
   }
-  int64_t key1Shared = b.sharedHeads({found.first.key}, 1);
-  int64_t valueShared = b.sharedHeads({found.value}, 1);
+  int64_t key1Shared = b.sharedHeads({match.first.key}, 1);
+  int64_t valueShared = b.sharedHeads({match.value}, 1);
   AtomId noise = b.groupLoop(noiseShared), key1 = b.groupLoop(key1Shared),
          valueHead = b.groupLoop(valueShared);
 
   Value q1, q2, k1, k2;
   Layout qLayout, kLayout, vLayout, oLayout;
-  Expr key1Expr = b.perGroup(found.first.key, key1Shared, key1);
-  if (found.second) {
-    int64_t key2Shared = b.sharedHeads({found.second->key}, noiseShared);
+  Expr key1Expr = b.perGroup(match.first.key, key1Shared, key1);
+  if (match.second) {
+    int64_t key2Shared = b.sharedHeads({match.second->key}, noiseShared);
     AtomId key2 = b.groupLoop(key2Shared);
-    b.headTensors(found.first.query, {r.batch, r.head, r.query, r.width},
-                  b.perGroup(found.second->query, noiseShared, noise),
+    b.headTensors(match.first.query, {r.batch, r.head, r.query, r.width},
+                  b.perGroup(match.second->query, noiseShared, noise),
                   {r.batch, noise, r.query, r.width}, q1, q2, qLayout);
     b.headTensors(key1Expr, {r.batch, key1, r.key, r.width},
-                  b.perGroup(found.second->key, key2Shared, key2),
+                  b.perGroup(match.second->key, key2Shared, key2),
                   {r.batch, key2, r.key, r.width}, k1, k2, kLayout);
   } else {
-    q1 = b.headTensor(found.first.query, {r.batch, r.head, r.query, r.width},
+    q1 = b.headTensor(match.first.query, {r.batch, r.head, r.query, r.width},
                       qLayout);
     k1 = b.headTensor(key1Expr, {r.batch, key1, r.key, r.width}, kLayout);
   }
-  Value v = b.headTensor(b.perGroup(found.value, valueShared, valueHead),
+  Value v = b.headTensor(b.perGroup(match.value, valueShared, valueHead),
                          {r.batch, valueHead, r.key, r.valueWidth}, vLayout);
 
   Value lambda;
   Activation activation = Activation::Identity;
-  if (found.second)
+  if (match.second)
     lambda = b.lambda(noiseShared, noise, activation);
-  Mask mask = found.mask;
+  Mask mask = match.mask;
   bool causal = false;
   SmallVector<int64_t> window;
   Value offset;
@@ -178,9 +178,9 @@ Value build(ExprGraph &graph, const Differential &found,
         b.tensors.tensor(mask.validKeys, {r.batch}, builder.getI64Type());
 
   Value sink;
-  if (found.sink) {
-    Type type = found.sink->type == b.type ? b.type : b.f32();
-    sink = b.tensors.tensor(graph.make(Kind::Cast, type, {found.sink}),
+  if (match.sink) {
+    Type type = match.sink->type == b.type ? b.type : b.f32();
+    sink = b.tensors.tensor(graph.make(Kind::Cast, type, {match.sink}),
                             {r.head}, type);
   }
 
@@ -207,12 +207,12 @@ Value build(ExprGraph &graph, const Differential &found,
     sizes.push_back(b.tensors.size(b.extent(loop)));
   // Rounded once: what is not the last of it stays f32.
   bool isLast =
-      found.commonFactors.empty() && elementType(epilogue.result) == b.type;
+      match.commonFactors.empty() && elementType(epilogue.result) == b.type;
   Type resultType = isLast ? b.type : b.f32();
   Value init = tensor::EmptyOp::create(builder, loc, sizes, resultType);
 
   attention = AttentionOp::create(builder, loc, q1, k1, q2, k2, v, lambda, init,
-                                  found.first.scale, causal);
+                                  match.first.scale, causal);
   if (bias)
     attention.getBiasMutable().assign(bias);
   if (sink)
@@ -231,8 +231,8 @@ Value build(ExprGraph &graph, const Differential &found,
   }
   if (!window.empty())
     attention.setWindow(window);
-  if (found.first.softcap)
-    attention.setSoftcapAttr(builder.getF32FloatAttr(*found.first.softcap));
+  if (match.first.softcap)
+    attention.setSoftcapAttr(builder.getF32FloatAttr(*match.first.softcap));
   attention.setLambdaAct(activation);
   attention.setNorm(epilogue.norm ? Norm::RMS : Norm::None);
   attention.setNormEpsAttr(
@@ -246,7 +246,7 @@ Value build(ExprGraph &graph, const Differential &found,
   attention.setVLayout(vLayout);
   attention.setOLayout(oLayout);
   Value result = attention.getResult();
-  if (!found.commonFactors.empty())
+  if (!match.commonFactors.empty())
     result = b.scaled(result, layoutOrder);
   if (layoutOrder != *order) {
     SmallVector<int64_t> permutation;

@@ -16,7 +16,7 @@ namespace mlir::diffattn::raise {
 /// op that makes `epilogue.result`, with the tensor that takes that result's
 /// place; null, with nothing written and a `reason`, where the op does not hold
 /// a number, or the order of the result's axes cannot be reached.
-Value build(ExprGraph &graph, const Differential &found,
+Value build(ExprGraph &graph, const Differential &match,
             const Epilogue &epilogue, Type elements,
             const llvm::SetVector<Operation *> &dying, AttentionOp &attention,
             std::string &reason);

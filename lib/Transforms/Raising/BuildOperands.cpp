@@ -28,8 +28,8 @@ SmallVector<SmallVector<AtomId>> bothLayouts(ArrayRef<AtomId> loops) {
 
 AtomId AttentionBuilder::groupLoop(int64_t shared) {
   if (shared == 1)
-    return found.roles.head;
-  return *graph.space.loop(*extent(found.roles.head).constant() / shared)
+    return match.roles.head;
+  return *graph.space.loop(*extent(match.roles.head).constant() / shared)
               .asAtom();
 }
 
@@ -37,11 +37,11 @@ Expr AttentionBuilder::perGroup(Expr expr, int64_t shared, AtomId group) {
   if (shared == 1)
     return expr;
   return graph.substitute(
-      expr, {{found.roles.head, IndexPoly(shared) * IndexPoly::atom(group)}});
+      expr, {{match.roles.head, IndexPoly(shared) * IndexPoly::atom(group)}});
 }
 
 int64_t AttentionBuilder::sharedHeads(ArrayRef<Expr> exprs, int64_t multiple) {
-  int64_t heads = *extent(found.roles.head).constant();
+  int64_t heads = *extent(match.roles.head).constant();
   for (int64_t shared = heads; shared > multiple; --shared) {
     if (heads % shared != 0 || shared % multiple != 0)
       continue;
@@ -49,7 +49,7 @@ int64_t AttentionBuilder::sharedHeads(ArrayRef<Expr> exprs, int64_t multiple) {
               member = graph.space.loop(shared);
     bool all = llvm::all_of(exprs, [&](Expr expr) {
       Expr split = graph.substitute(
-          expr, {{found.roles.head, group * IndexPoly(shared) + member}});
+          expr, {{match.roles.head, group * IndexPoly(shared) + member}});
       return !graph.mentions(split, *member.asAtom());
     });
     if (all)
@@ -118,9 +118,9 @@ Value AttentionBuilder::product(ArrayRef<Expr> factors,
 
 Value AttentionBuilder::lambda(int64_t noiseShared, AtomId noise,
                                Activation &activation) {
-  SmallVector<Expr> factors(found.lambdaFactors);
+  SmallVector<Expr> factors(match.lambdaFactors);
   activation = Activation::Identity;
-  if (factors.size() == 1 && found.lambda == 1)
+  if (factors.size() == 1 && match.lambda == 1)
     if (Expr logits = logitsOf(graph, factors[0])) {
       activation = Activation::Sigmoid;
       factors[0] = logits;
@@ -129,11 +129,11 @@ Value AttentionBuilder::lambda(int64_t noiseShared, AtomId noise,
     auto scalar = RankedTensorType::get({}, f32());
     return arith::ConstantOp::create(
         builder, loc,
-        DenseElementsAttr::get(scalar, static_cast<float>(found.lambda)));
+        DenseElementsAttr::get(scalar, static_cast<float>(match.lambda)));
   }
-  if (found.lambda != 1)
-    factors.push_back(graph.constant(found.lambda, f32()));
-  const Roles &r = found.roles;
+  if (match.lambda != 1)
+    factors.push_back(graph.constant(match.lambda, f32()));
+  const Roles &r = match.roles;
   auto depends = [&](AtomId loop) {
     return llvm::any_of(factors,
                         [&](Expr e) { return graph.mentions(e, loop); });
@@ -173,7 +173,7 @@ Value AttentionBuilder::bias(int64_t noiseShared, AtomId noise, Mask mask) {
     sum = graph.make(Kind::Select, wanted,
                      {seen, sum, graph.constant(-INFINITY, wanted)});
   Expr element = perGroup(sum ? sum : seen, noiseShared, noise);
-  const Roles &r = found.roles;
+  const Roles &r = match.roles;
   SmallVector<AtomId> loops;
   for (AtomId loop : {r.batch, noiseShared > 1 ? noise : r.head, r.query})
     loops.push_back(

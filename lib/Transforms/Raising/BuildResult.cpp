@@ -14,7 +14,7 @@ namespace mlir::diffattn::raise {
 
 /// The position in the result with loops of extent 1 left out.
 SmallVector<IndexPoly> AttentionBuilder::plainPosition() {
-  const Roles &r = found.roles;
+  const Roles &r = match.roles;
   IndexSpace::Substitution none;
   for (AtomId loop : {r.batch, r.head, r.query, r.valueWidth})
     if (extent(loop) == IndexPoly(1))
@@ -62,7 +62,7 @@ bool AttentionBuilder::groupsOf(ArrayRef<AtomId> order,
 }
 
 std::optional<SmallVector<AtomId>> AttentionBuilder::resultOrder() {
-  const Roles &r = found.roles;
+  const Roles &r = match.roles;
   SmallVector<unsigned> permutation{0, 1, 2, 3};
   SmallVector<AtomId> axes{r.batch, r.head, r.query, r.valueWidth};
   SmallVector<SmallVector<AtomId>> orders = bothLayouts(axes);
@@ -126,7 +126,7 @@ Value AttentionBuilder::scaled(Value value, ArrayRef<AtomId> order) {
   for (AtomId loop : order)
     position.push_back(IndexPoly::atom(loop));
   Expr all = graph.make(Kind::Cast, f32(), {graph.load(value, position)});
-  for (Expr factor : found.commonFactors)
+  for (Expr factor : match.commonFactors)
     all = graph.make(Kind::Mul, f32(),
                      {all, graph.make(Kind::Cast, f32(), {factor})});
   Type target = elementType(epilogue.result);

@@ -186,8 +186,8 @@ static void scaleQuery(ExprGraph &graph, Scores &scores, double number) {
                        {query, graph.constant(number, query->type)});
 }
 
-void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn) {
-  for (Scores *scores : found.maps()) {
+void forEachExpr(Differential &match, llvm::function_ref<void(Expr &)> fn) {
+  for (Scores *scores : match.maps()) {
     fn(scores->query);
     fn(scores->key);
     for (Expr &factor : scores->factors)
@@ -195,27 +195,27 @@ void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn) {
     for (MaskPart &part : scores->mask)
       fn(part.visible ? part.visible : part.bias);
   }
-  for (Expr &expr : found.lambdaFactors)
+  for (Expr &expr : match.lambdaFactors)
     fn(expr);
-  for (Expr &expr : found.commonFactors)
+  for (Expr &expr : match.commonFactors)
     fn(expr);
-  if (found.sink)
-    fn(found.sink);
-  fn(found.value);
+  if (match.sink)
+    fn(match.sink);
+  fn(match.value);
 }
 
 /// One positive scale for all maps; what differs goes to the queries.
-static bool setScale(ExprGraph &graph, Differential &found,
+static bool setScale(ExprGraph &graph, Differential &match,
                      const RecognizerOptions &options, std::string &reason) {
   // Two infinities would pass for one number.
-  if (!llvm::all_of(found.maps(), [](const Scores *scores) {
+  if (!llvm::all_of(match.maps(), [](const Scores *scores) {
         return std::isfinite(scores->scale);
       })) {
     reason = "the scores are scaled by a number that is not finite";
     return false;
   }
-  double ratio = found.second ? found.second->scale / found.first.scale : 1;
-  if (found.second && !sameNumber(found.first.scale, found.second->scale) &&
+  double ratio = match.second ? match.second->scale / match.first.scale : 1;
+  if (match.second && !sameNumber(match.first.scale, match.second->scale) &&
       !options.rescaleQueries) {
     reason = "the scores of the two maps are scaled differently (the option "
              "rescale-queries raises them by scaling the second query)";
@@ -224,23 +224,23 @@ static bool setScale(ExprGraph &graph, Differential &found,
   // The op's scale is positive; a sign goes to the queries, and so does a scale
   // that is nothing, or so small that the ratio to it leaves f32.
   constexpr double kLeastScale = 0x1p-64;
-  const bool isTiny = std::fabs(found.first.scale) < kLeastScale;
-  const double scale = isTiny ? 1 : std::fabs(found.first.scale);
-  const double factor = found.first.scale / scale;
-  scaleQuery(graph, found.first, factor);
-  if (found.second) {
-    scaleQuery(graph, *found.second,
-               sameNumber(ratio, 1) ? factor : found.second->scale / scale);
-    found.second->scale = scale;
+  const bool isTiny = std::fabs(match.first.scale) < kLeastScale;
+  const double scale = isTiny ? 1 : std::fabs(match.first.scale);
+  const double factor = match.first.scale / scale;
+  scaleQuery(graph, match.first, factor);
+  if (match.second) {
+    scaleQuery(graph, *match.second,
+               sameNumber(ratio, 1) ? factor : match.second->scale / scale);
+    match.second->scale = scale;
   }
-  found.first.scale = scale;
+  match.first.scale = scale;
   if (!(scale <= kMaxScale)) {
     reason = "the scores are scaled by more than 2^64";
     return false;
   }
   auto isPositive = [](float cap) { return cap > 0 && std::isfinite(cap); };
-  if (found.first.softcap &&
-      !isPositive(static_cast<float>(*found.first.softcap))) {
+  if (match.first.softcap &&
+      !isPositive(static_cast<float>(*match.first.softcap))) {
     reason = "the cap of the scores is no positive number in f32";
     return false;
   }
@@ -248,15 +248,15 @@ static bool setScale(ExprGraph &graph, Differential &found,
 }
 
 /// The factors of the difference of `first` and `second`, which may swap.
-static bool findFactors(ExprGraph &graph, Differential &found, Term *&a,
+static bool findFactors(ExprGraph &graph, Differential &match, Term *&a,
                         Term *&b, std::string &reason) {
   // Which map is first: the one that no run-time factor scales.
-  takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  takeCommon(graph, a->factors, b->factors, match.commonFactors);
   // lambda and lambda * 0.5 have lambda in common.
   if (!a->factors.empty() && !b->factors.empty()) {
     openFactors(graph, *a);
     openFactors(graph, *b);
-    takeCommon(graph, a->factors, b->factors, found.commonFactors);
+    takeCommon(graph, a->factors, b->factors, match.commonFactors);
   }
   if (!a->factors.empty() ||
       (b->factors.empty() && a->coefficient < 0 && b->coefficient > 0))
@@ -269,9 +269,9 @@ static bool findFactors(ExprGraph &graph, Differential &found, Term *&a,
     std::swap(a, b);
   if (a->coefficient == 0 || !a->factors.empty())
     return false;
-  found.outScale = a->coefficient;
-  found.lambda = -b->coefficient / a->coefficient;
-  found.lambdaFactors.assign(b->factors.begin(), b->factors.end());
+  match.outScale = a->coefficient;
+  match.lambda = -b->coefficient / a->coefficient;
+  match.lambdaFactors.assign(b->factors.begin(), b->factors.end());
   return true;
 }
 
@@ -301,10 +301,10 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
                                       const RecognizerOptions &options,
                                       std::string &reason) {
   maps.start();
-  Differential found;
-  found.root = root;
-  found.position = positionOf(graph, root);
-  Expr element = graph.load(root, found.position);
+  Differential match;
+  match.root = root;
+  match.position = positionOf(graph, root);
+  Expr element = graph.load(root, match.position);
   if (element->kind != Kind::Load || element->value != root)
     return std::nullopt; // only moves elements of another result
   std::optional<Terms> terms = maps.linearize(element);
@@ -334,67 +334,67 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
              "has finite scores alone";
     return std::nullopt;
   }
-  found.droppedNanGuard = maps.droppedNanGuard;
+  match.droppedNanGuard = maps.droppedNanGuard;
   for (const Term &term : *terms)
-    found.replaced.append(term.sources);
-  found.roundedTo = terms->front().roundedTo;
-  keepCommon(found.roundedTo, terms->back().roundedTo);
+    match.replaced.append(term.sources);
+  match.roundedTo = terms->front().roundedTo;
+  keepCommon(match.roundedTo, terms->back().roundedTo);
 
   AtomId key = *maps.sharedKey;
-  found.roles.key = key;
+  match.roles.key = key;
   Term *a = &terms->front(), *b = &terms->back();
   if (options.single) {
-    found.value = a->value;
-    found.outScale = a->coefficient;
-    found.commonFactors.assign(a->factors.begin(), a->factors.end());
-    found.sink = a->sink;
-    if (found.outScale == 0)
+    match.value = a->value;
+    match.outScale = a->coefficient;
+    match.commonFactors.assign(a->factors.begin(), a->factors.end());
+    match.sink = a->sink;
+    if (match.outScale == 0)
       return std::nullopt;
   } else if (a->sink || b->sink) {
     reason = kMoreKeys.str();
     return std::nullopt;
   } else {
-    found.value = commonValue(graph, *a, *b, key, reason);
-    if (!found.value || !findFactors(graph, found, a, b, reason))
+    match.value = commonValue(graph, *a, *b, key, reason);
+    if (!match.value || !findFactors(graph, match, a, b, reason))
       return std::nullopt;
   }
 
   std::optional<Scores> scores = readScores(graph, key, *a, reason);
   if (!scores)
     return std::nullopt;
-  found.first = *scores;
-  found.roles.width = found.first.width;
+  match.first = *scores;
+  match.roles.width = match.first.width;
   if (options.single) {
-    if (subtractsScores(graph, key, found.first)) {
+    if (subtractsScores(graph, key, match.first)) {
       reason = "one softmax is over a difference of scores";
       return std::nullopt;
     }
   } else {
-    found.second = readScores(graph, key, *b, reason);
-    if (!found.second)
+    match.second = readScores(graph, key, *b, reason);
+    if (!match.second)
       return std::nullopt;
     // One loop over the width of a head.
-    if (graph.space.extent(found.first.width) !=
-        graph.space.extent(found.second->width)) {
+    if (graph.space.extent(match.first.width) !=
+        graph.space.extent(match.second->width)) {
       reason = "the two maps have heads of different width";
       return std::nullopt;
     }
     IndexSpace::Substitution width{
-        {found.second->width, IndexPoly::atom(found.first.width)}};
-    found.second->query = graph.substitute(found.second->query, width);
-    found.second->key = graph.substitute(found.second->key, width);
+        {match.second->width, IndexPoly::atom(match.first.width)}};
+    match.second->query = graph.substitute(match.second->query, width);
+    match.second->key = graph.substitute(match.second->key, width);
   }
   // No value holds the bare product where the sum starts at a number other
   // than 0, which is the same for all keys and was dropped.
-  for (const Scores *map : found.maps())
+  for (const Scores *map : match.maps())
     if (map->product)
-      found.replaced.push_back(map->product);
+      match.replaced.push_back(map->product);
 
-  if (!solveRoles(graph, found, reason))
+  if (!solveRoles(graph, match, reason))
     return std::nullopt;
 
   // As loops over a map in memory one map is slower than the graph's products.
-  for (AtomId width : {found.roles.width, found.roles.valueWidth})
+  for (AtomId width : {match.roles.width, match.roles.valueWidth})
     if (int64_t size = *graph.space.extent(width).constant();
         options.single && size > kMaxHeadDim) {
       reason = "a head of " + std::to_string(size) + " is above " +
@@ -402,26 +402,26 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
       return std::nullopt;
     }
 
-  MaskClassifier classifier(graph, found.roles.head, found.roles.query, key,
+  MaskClassifier classifier(graph, match.roles.head, match.roles.query, key,
                             reason);
-  std::optional<Mask> mask = classifier.classify(found.first.mask);
+  std::optional<Mask> mask = classifier.classify(match.first.mask);
   if (!mask)
     return std::nullopt;
-  found.mask = *mask;
-  if (found.second) {
-    std::optional<Mask> second = classifier.classify(found.second->mask);
+  match.mask = *mask;
+  if (match.second) {
+    std::optional<Mask> second = classifier.classify(match.second->mask);
     if (!second)
       return std::nullopt;
     if (!mask->isSame(graph, *second)) {
       reason = "the two maps have different masks";
       return std::nullopt;
     }
-    if (found.first.softcap != found.second->softcap) {
+    if (match.first.softcap != match.second->softcap) {
       reason = "the scores of the two maps are capped differently";
       return std::nullopt;
     }
   }
-  return setScale(graph, found, options, reason) ? std::optional(found)
+  return setScale(graph, match, options, reason) ? std::optional(match)
                                                  : std::nullopt;
 }
 

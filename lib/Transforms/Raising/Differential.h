@@ -74,13 +74,13 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
                                       std::string &reason);
 
 /// Gives every loop its role and splits or merges batch and head axes.
-bool solveRoles(ExprGraph &graph, Differential &found, std::string &reason);
+bool solveRoles(ExprGraph &graph, Differential &match, std::string &reason);
 
 /// The factors of a product, one by one.
 void flattenProduct(Expr expr, SmallVectorImpl<Expr> &factors);
 
-/// Calls `fn` on a reference to every expression of `found`.
-void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn);
+/// Calls `fn` on a reference to every expression of `match`.
+void forEachExpr(Differential &match, llvm::function_ref<void(Expr &)> fn);
 
 } // namespace mlir::diffattn::raise
 

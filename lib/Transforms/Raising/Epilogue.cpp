@@ -62,12 +62,12 @@ Expr logitsOf(ExprGraph &graph, Expr sigmoid) {
 namespace {
 /// Reads one value behind the difference as a product.
 struct EpilogueReader {
-  EpilogueReader(ExprGraph &graph, const Differential &found,
+  EpilogueReader(ExprGraph &graph, const Differential &match,
                  const llvm::DenseSet<Value> &dependent)
-      : graph(graph), found(found), dependent(dependent) {}
+      : graph(graph), match(match), dependent(dependent) {}
 
   ExprGraph &graph;
-  const Differential &found;
+  const Differential &match;
   const llvm::DenseSet<Value> &dependent;
 
   SmallVector<Expr> factors;
@@ -84,7 +84,7 @@ struct EpilogueReader {
                         [&](Expr operand) { return depends(operand); });
   }
   bool isCore(Expr expr) const {
-    return expr->kind == Kind::Load && expr->value == found.root;
+    return expr->kind == Kind::Load && expr->value == match.root;
   }
   /// Opens loads of what depends on the difference, but not the difference.
   Expr open(Expr expr) {
@@ -215,7 +215,7 @@ std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
     return std::nullopt;
   // A norm over part of a head is another norm.
   if (graph.space.extent(expr->bound[0]) !=
-      graph.space.extent(found.roles.valueWidth))
+      graph.space.extent(match.roles.valueWidth))
     return std::nullopt;
   Expr square = open(expr->operands[0]);
   if (square->kind != Kind::Mul)
@@ -229,7 +229,7 @@ std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
   for (auto [axis, poly] : llvm::enumerate(a->indices)) {
     if (graph.space.mentions(poly, expr->bound[0])) {
       if (poly != IndexPoly::atom(expr->bound[0]) ||
-          found.position[axis] != IndexPoly::atom(found.roles.valueWidth))
+          match.position[axis] != IndexPoly::atom(match.roles.valueWidth))
         return std::nullopt;
       alongWidth = true;
     } else if (poly != core->indices[axis]) {
@@ -299,7 +299,7 @@ static bool unify(ExprGraph &graph, ArrayRef<IndexPoly> later,
         }
       if (loops != 1)
         return false;
-      bool found = false;
+      bool isMapped = false;
       for (auto &[other, c] : b.terms) {
         Monomial rest;
         AtomId role = 0;
@@ -311,10 +311,10 @@ static bool unify(ExprGraph &graph, ArrayRef<IndexPoly> later,
         if (rest == stride && c == coefficient &&
             rest.size() + 1 == other.size()) {
           map[loop] = IndexPoly::atom(role);
-          found = true;
+          isMapped = true;
         }
       }
-      if (!found)
+      if (!isMapped)
         return false;
     }
   }
@@ -348,9 +348,9 @@ static bool unifyLoops(ExprGraph &graph, ArrayRef<IndexPoly> later,
 }
 
 static std::optional<Epilogue>
-readEpilogue(ExprGraph &graph, const Differential &found,
+readEpilogue(ExprGraph &graph, const Differential &match,
              const llvm::DenseSet<Value> &dependent, Value result) {
-  EpilogueReader reader(graph, found, dependent);
+  EpilogueReader reader(graph, match, dependent);
   SmallVector<IndexPoly> loops = graph.freshLoops(result);
   // Axes of one element have no loop.
   for (IndexPoly &loop : loops)
@@ -363,14 +363,14 @@ readEpilogue(ExprGraph &graph, const Differential &found,
   if (!reader.readNorm(epilogue))
     return std::nullopt;
   IndexSpace::Substitution map;
-  if (!unify(graph, reader.core->indices, found.position, map)) {
+  if (!unify(graph, reader.core->indices, match.position, map)) {
     map.clear();
     SmallVector<AtomId> own;
     for (const IndexPoly &loop : loops)
       if (std::optional<AtomId> atom = loop.asAtom())
         own.push_back(*atom);
-    const Roles &r = found.roles;
-    if (!unifyLoops(graph, reader.core->indices, found.position, own,
+    const Roles &r = match.roles;
+    if (!unifyLoops(graph, reader.core->indices, match.position, own,
                     {r.batch, r.head, r.query, r.valueWidth}, map))
       return std::nullopt;
   }
@@ -382,7 +382,7 @@ readEpilogue(ExprGraph &graph, const Differential &found,
   }
   epilogue.outScale = reader.number;
   epilogue.roundedTo = reader.roundedTo;
-  const Roles &r = found.roles;
+  const Roles &r = match.roles;
   for (Expr factor : reader.factors) {
     factor = graph.substitute(factor, map);
     bool perWidth = true;
@@ -399,16 +399,16 @@ readEpilogue(ExprGraph &graph, const Differential &found,
   return epilogue;
 }
 
-Epilogue findEpilogue(ExprGraph &graph, const Differential &found) {
+Epilogue findEpilogue(ExprGraph &graph, const Differential &match) {
   Epilogue best;
-  best.result = found.root;
-  best.position = found.position;
+  best.result = match.root;
+  best.position = match.position;
   // These are multiplied behind the op, so no norm can be in it.
-  if (!found.commonFactors.empty())
+  if (!match.commonFactors.empty())
     return best;
 
-  llvm::DenseSet<Value> dependent{found.root};
-  Operation *root = found.root.getDefiningOp();
+  llvm::DenseSet<Value> dependent{match.root};
+  Operation *root = match.root.getDefiningOp();
   unsigned distance = 0;
   for (Operation *op = root->getNextNode(); op && distance < 400;
        op = op->getNextNode(), ++distance) {
@@ -431,32 +431,32 @@ Epilogue findEpilogue(ExprGraph &graph, const Differential &found) {
     Value result = op->getResult(0);
     dependent.insert(result);
     std::optional<Epilogue> read =
-        readEpilogue(graph, found, dependent, result);
+        readEpilogue(graph, match, dependent, result);
     if (read && onlyFor(result).contains(root))
       best = *read;
   }
   return best;
 }
 
-std::optional<OutputNumbers> outputNumbers(const Differential &found,
+std::optional<OutputNumbers> outputNumbers(const Differential &match,
                                            const Epilogue &epilogue,
                                            std::string &reason) {
   OutputNumbers numbers;
   numbers.outScale = epilogue.outScale;
   if (!epilogue.norm) {
-    numbers.outScale *= found.outScale;
+    numbers.outScale *= match.outScale;
   } else {
     // A factor before a norm only moves its eps.
-    const double size = std::fabs(found.outScale);
+    const double size = std::fabs(match.outScale);
     numbers.eps = epilogue.eps / (epilogue.epsOutside ? size : size * size);
-    numbers.outScale *= found.outScale < 0 ? -1 : 1;
+    numbers.outScale *= match.outScale < 0 ? -1 : 1;
   }
   auto isFinite = [](double number) {
     return std::isfinite(static_cast<float>(number));
   };
-  if (!isFinite(found.lambda))
+  if (!isFinite(match.lambda))
     reason = "lambda is no finite number of f32";
-  else if (!isFinite(found.outScale) || !isFinite(numbers.outScale))
+  else if (!isFinite(match.outScale) || !isFinite(numbers.outScale))
     reason = "the factor of the difference is no finite number of f32";
   else if (!isFinite(numbers.eps) || numbers.eps < 0)
     reason = "the eps of the norm is negative, or no finite number of f32";

@@ -36,7 +36,7 @@ llvm::SetVector<Operation *> onlyFor(Value value);
 Expr logitsOf(ExprGraph &graph, Expr sigmoid);
 
 /// The furthest result behind `found.root` that is still one head's affair.
-Epilogue findEpilogue(ExprGraph &graph, const Differential &found);
+Epilogue findEpilogue(ExprGraph &graph, const Differential &match);
 
 /// The numbers of the op that stands for a difference and what follows it.
 struct OutputNumbers {
@@ -44,7 +44,7 @@ struct OutputNumbers {
 };
 
 /// None, with a `reason`, where the op's f32 does not hold them or lambda.
-std::optional<OutputNumbers> outputNumbers(const Differential &found,
+std::optional<OutputNumbers> outputNumbers(const Differential &match,
                                            const Epilogue &epilogue,
                                            std::string &reason);
 

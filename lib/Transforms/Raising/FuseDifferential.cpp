@@ -278,7 +278,7 @@ std::string getNonlinearReason(Maps &maps, Value root) {
 }
 
 /// True if an operand of the op would be computed from what it replaces.
-bool readsReplaced(Differential &found, const Epilogue &epilogue) {
+bool readsReplaced(Differential &match, const Epilogue &epilogue) {
   llvm::SetVector<Operation *> work;
   auto add = [&](Value value) {
     if (Operation *op = value.getDefiningOp())
@@ -289,14 +289,14 @@ bool readsReplaced(Differential &found, const Epilogue &epilogue) {
       add(expr->value);
     llvm::for_each(expr->operands, read);
   };
-  forEachExpr(found, [&](Expr &expr) { read(expr); });
+  forEachExpr(match, [&](Expr &expr) { read(expr); });
   llvm::for_each(epilogue.weights, read);
   if (epilogue.gate)
     read(epilogue.gate);
   for (unsigned next = 0; next < work.size(); ++next)
     work[next]->walk(
         [&](Operation *op) { llvm::for_each(op->getOperands(), add); });
-  return llvm::any_of(found.replaced, [&](Value value) {
+  return llvm::any_of(match.replaced, [&](Value value) {
     return work.contains(value.getDefiningOp());
   });
 }
@@ -336,7 +336,7 @@ bool Round::tryRaise(const Candidate &candidate, bool single,
   RecognizerOptions recognizer;
   recognizer.rescaleQueries = options.rescaleQueries;
   recognizer.single = single;
-  std::optional<Differential> found =
+  std::optional<Differential> match =
       recognize(graph, maps, root, recognizer, reason);
   if (single && llvm::any_of(maps.used, [&](Value map) {
         return progress.inPairs.contains(map);
@@ -344,7 +344,7 @@ bool Round::tryRaise(const Candidate &candidate, bool single,
     reason.clear();
     return false;
   }
-  if (!found) {
+  if (!match) {
     if (reason.empty() && !single)
       reason = getNonlinearReason(maps, root);
     // One softmax of something else is no attention that is missed.
@@ -357,28 +357,28 @@ bool Round::tryRaise(const Candidate &candidate, bool single,
                       : "there is one key, whose weight is 1 in both maps";
     return false;
   }
-  if (StringRef wide = findDouble(graph, *found); !wide.empty()) {
+  if (StringRef wide = findDouble(graph, *match); !wide.empty()) {
     reason = (wide + " is computed in f64, of which the op's f32 would lose "
                      "digits")
                  .str();
     return false;
   }
-  Epilogue epilogue = findEpilogue(graph, *found);
-  if (readsReplaced(*found, epilogue)) {
+  Epilogue epilogue = findEpilogue(graph, *match);
+  if (readsReplaced(*match, epilogue)) {
     reason = "what the maps are multiplied by is computed from a map or from "
              "its scores";
     return false;
   }
   auto dying = onlyFor(epilogue.result);
-  for (Value value : found->replaced)
+  for (Value value : match->replaced)
     if (!dying.contains(value.getDefiningOp())) {
       reason = usedElsewhere(value, dying);
       return false;
     }
   AttentionOp attention;
   Location loc = root.getLoc();
-  Precision precision = choosePrecision(graph, *found, epilogue);
-  Value result = build(graph, *found, epilogue, precision.elements, dying,
+  Precision precision = choosePrecision(graph, *match, epilogue);
+  Value result = build(graph, *match, epilogue, precision.elements, dying,
                        attention, reason);
   if (!result)
     return false;
@@ -389,11 +389,11 @@ bool Round::tryRaise(const Candidate &candidate, bool single,
   eraseDead(epilogue.result.getDefiningOp(), dying);
 
   raised.push_back({candidate.place, loc, single,
-                    llvm::any_of(found->maps(),
+                    llvm::any_of(match->maps(),
                                  [](const Scores *scores) {
                                    return scores->droppedNanToNum;
                                  }),
-                    found->droppedNanGuard, precision.f32Reason});
+                    match->droppedNanGuard, precision.f32Reason});
   return true;
 }
 

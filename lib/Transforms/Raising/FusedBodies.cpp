@@ -25,16 +25,16 @@ Expr Maps::withSoftmaxes(Expr expr, ArrayRef<IndexPoly> loops, Body &body) {
   case Kind::Div:
   case Kind::Mul:
   case Kind::Exp:
-    if (std::optional<Softmax> found = matchSoftmax(graph, expr, loops)) {
-      AtomId key = *loops[found->keyAxis].asAtom();
+    if (std::optional<Softmax> softmax = matchSoftmax(graph, expr, loops)) {
+      AtomId key = *loops[softmax->keyAxis].asAtom();
       IndexPoly bound = graph.space.loop(IndexPoly(graph.space.extent(key)));
       ++body.count;
       if (key == body.summed)
         body.role = Role::Attention;
-      if (!found->flaw.empty())
-        body.flaw = found->flaw;
-      body.losesFarRows |= found->losesFarRows;
-      return graph.softmax(graph.substitute(found->scores, {{key, bound}}),
+      if (!softmax->flaw.empty())
+        body.flaw = softmax->flaw;
+      body.losesFarRows |= softmax->losesFarRows;
+      return graph.softmax(graph.substitute(softmax->scores, {{key, bound}}),
                            *bound.asAtom(), IndexPoly::atom(key));
     }
     break;

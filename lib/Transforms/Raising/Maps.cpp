@@ -305,17 +305,17 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
 }
 
 llvm::SetVector<Value> Maps::mapsBehind(Value root, bool &combined) const {
-  llvm::SetVector<Value> seen, found;
+  llvm::SetVector<Value> seen, behind;
   combined = false;
   seen.insert(root);
   for (unsigned next = 0; next < seen.size(); ++next) {
     Value value = seen[next];
     if (softmaxes.contains(value)) {
-      found.insert(value);
+      behind.insert(value);
       continue;
     }
     if (unsigned inside = softmaxesInside(value)) {
-      found.insert(value);
+      behind.insert(value);
       combined |= inside > 1;
     }
     llvm::SmallPtrSet<Value, 4> maps;
@@ -329,7 +329,7 @@ llvm::SetVector<Value> Maps::mapsBehind(Value root, bool &combined) const {
     });
     combined |= maps.size() > 1;
   }
-  return found;
+  return behind;
 }
 
 bool haveSameSink(ExprGraph &graph, const Term &a, const Term &b) {

@@ -30,7 +30,7 @@ struct NearMissFinder {
       : graph(graph), maps(maps) {}
 
   void visit(Region &region);
-  SmallVector<NearMiss> found;
+  SmallVector<NearMiss> misses;
 
 private:
   void visit(Operation *op);
@@ -179,7 +179,7 @@ void NearMissFinder::report(Operation *op, ArrayRef<Value> operands) {
       for (Value softmax : miss.softmaxes)
         miss.recognized &=
             maps.isSoftmax(softmax) || maps.softmaxesInside(softmax) > 0;
-      found.push_back(miss);
+      misses.push_back(miss);
       return;
     }
 }
@@ -230,7 +230,7 @@ void NearMissFinder::visit(Operation *op) {
       miss.op = op;
       miss.softmaxes.insert(result);
       miss.recognized = maps.softmaxesInside(result) > 1;
-      found.push_back(miss);
+      misses.push_back(miss);
     }
     parts[result].numbers.insert(newPart(result));
     parts[result].isProduct = multiplies;
@@ -276,7 +276,7 @@ SmallVector<NearMiss> findNearMisses(ExprGraph &graph, const Maps &maps,
   NearMissFinder finder(graph, maps);
   for (Region &region : function->getRegions())
     finder.visit(region);
-  return finder.found;
+  return finder.misses;
 }
 
 } // namespace mlir::diffattn::raise

@@ -68,20 +68,20 @@ Expr fromHalf(ExprGraph &graph, Expr expr) {
 
 /// Queries and keys, with the names that remarks give them.
 static SmallVector<std::pair<Expr *, StringRef>, 5>
-queriesAndKeys(Differential &found) {
-  Scores &first = found.first;
-  if (!found.second)
+queriesAndKeys(Differential &match) {
+  Scores &first = match.first;
+  if (!match.second)
     return {{&first.query, "q"}, {&first.key, "k"}};
   return {{&first.query, "q1"},
           {&first.key, "k1"},
-          {&found.second->query, "q2"},
-          {&found.second->key, "k2"}};
+          {&match.second->query, "q2"},
+          {&match.second->key, "k2"}};
 }
 
-StringRef findDouble(ExprGraph &graph, Differential &found) {
+StringRef findDouble(ExprGraph &graph, Differential &match) {
   Type single = Float32Type::get(graph.getContext());
-  auto operands = queriesAndKeys(found);
-  operands.push_back({&found.value, "v"});
+  auto operands = queriesAndKeys(match);
+  operands.push_back({&match.value, "v"});
   for (auto [operand, name] : operands)
     if (isa<Float64Type>((*operand)->type) &&
         !narrowed(graph, *operand, single) && !fromHalf(graph, *operand))
@@ -135,14 +135,14 @@ static bool isRoundedBehind(Value result, Type half) {
   return true;
 }
 
-Precision choosePrecision(ExprGraph &graph, Differential &found,
+Precision choosePrecision(ExprGraph &graph, Differential &match,
                           const Epilogue &epilogue) {
   MLIRContext *context = epilogue.result.getContext();
   Precision precision{Float32Type::get(context), ""};
   // A number on the values in a wider type moves behind the sum.
   double factor = 1;
-  Expr value = withoutConstantFactors(graph, found.value, factor);
-  auto operands = queriesAndKeys(found);
+  Expr value = withoutConstantFactors(graph, match.value, factor);
+  auto operands = queriesAndKeys(match);
   operands.push_back({&value, "v"});
   for (Type half :
        {Type(Float16Type::get(context)), Type(BFloat16Type::get(context))}) {
@@ -161,7 +161,7 @@ Precision choosePrecision(ExprGraph &graph, Differential &found,
       precision.f32Reason = wide + " is no exact widening of " + type;
       continue;
     }
-    if (!found.roundedTo.contains(half) && !epilogue.roundedTo.contains(half) &&
+    if (!match.roundedTo.contains(half) && !epilogue.roundedTo.contains(half) &&
         !isRoundedBehind(epilogue.result, half)) {
       precision.f32Reason =
           "neither the maps nor the result is rounded to " + type;
@@ -170,11 +170,11 @@ Precision choosePrecision(ExprGraph &graph, Differential &found,
     for (auto [operand, expr] : llvm::zip(operands, narrow))
       *operand.first = expr;
     // A product that is rounded to `half` is a value as it is.
-    if (Expr whole = narrowed(graph, found.value, half)) {
-      found.value = whole;
+    if (Expr whole = narrowed(graph, match.value, half)) {
+      match.value = whole;
     } else {
-      found.value = value;
-      found.outScale *= factor;
+      match.value = value;
+      match.outScale *= factor;
     }
     return {half, ""};
   }

@@ -21,7 +21,7 @@ Expr fromHalf(ExprGraph &graph, Expr expr);
 
 /// The name of a query, key or value of f64 that is no exact widening of a
 /// narrower type, so that the op's f32 would lose digits; empty if none is.
-StringRef findDouble(ExprGraph &graph, Differential &found);
+StringRef findDouble(ExprGraph &graph, Differential &match);
 
 struct Precision {
   /// Element type of queries, keys and values.
@@ -32,9 +32,9 @@ struct Precision {
 
 /// A 16-bit type T where queries, keys and values are exact widenings of it,
 /// and the graph rounds the maps or the result to it: T's arithmetic is then
-/// the graph's own. Else f32. With T the operands of `found` are expressed in
+/// the graph's own. Else f32. With T the operands of `match` are expressed in
 /// it.
-Precision choosePrecision(ExprGraph &graph, Differential &found,
+Precision choosePrecision(ExprGraph &graph, Differential &match,
                           const Epilogue &epilogue);
 
 } // namespace mlir::diffattn::raise

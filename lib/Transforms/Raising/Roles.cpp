@@ -13,22 +13,22 @@ namespace mlir::diffattn::raise {
 namespace {
 struct RoleSolver {
   ExprGraph &graph;
-  Differential &found;
+  Differential &match;
   std::string &reason;
 
   bool in(Expr expr, AtomId loop) { return graph.mentions(expr, loop); }
   bool inQuery(AtomId loop) {
-    return llvm::any_of(found.maps(), [&](const Scores *scores) {
+    return llvm::any_of(match.maps(), [&](const Scores *scores) {
       return in(scores->query, loop);
     });
   }
   bool inKey(AtomId loop) {
-    return llvm::any_of(found.maps(), [&](const Scores *scores) {
+    return llvm::any_of(match.maps(), [&](const Scores *scores) {
       return in(scores->key, loop);
     });
   }
   bool inMask(AtomId loop) {
-    for (Scores *scores : found.maps())
+    for (Scores *scores : match.maps())
       for (MaskPart &part : scores->mask)
         if (in(part.visible ? part.visible : part.bias, loop))
           return true;
@@ -37,7 +37,7 @@ struct RoleSolver {
   /// True if a mask has the loop and that of keys in one comparison, or in one
   /// number.
   bool isComparedWithKey(AtomId loop) {
-    AtomId key = found.roles.key;
+    AtomId key = match.roles.key;
     std::function<bool(Expr)> walk = [&](Expr expr) {
       if (expr->kind == Kind::CmpI && in(expr, loop) && in(expr, key))
         return true;
@@ -46,7 +46,7 @@ struct RoleSolver {
                graph.space.mentions(expr->index, key);
       return llvm::any_of(expr->operands, walk);
     };
-    for (Scores *scores : found.maps())
+    for (Scores *scores : match.maps())
       for (MaskPart &part : scores->mask)
         if (walk(part.visible ? part.visible : part.bias))
           return true;
@@ -55,8 +55,8 @@ struct RoleSolver {
   AtomId unit() { return *graph.space.loop(1).asAtom(); }
 
   void substitute(const IndexSpace::Substitution &map) {
-    forEachExpr(found, [&](Expr &expr) { expr = graph.substitute(expr, map); });
-    for (IndexPoly &poly : found.position)
+    forEachExpr(match, [&](Expr &expr) { expr = graph.substitute(expr, map); });
+    for (IndexPoly &poly : match.position)
       poly = graph.space.substitute(poly, map);
   }
 
@@ -83,7 +83,7 @@ struct RoleSolver {
       for (Expr operand : expr->operands)
         walk(operand);
     };
-    forEachExpr(found, [&](Expr &expr) { walk(expr); });
+    forEachExpr(match, [&](Expr &expr) { walk(expr); });
     return best;
   }
 
@@ -93,16 +93,16 @@ struct RoleSolver {
 
 bool RoleSolver::solve() {
   SmallVector<AtomId> loops;
-  for (const IndexPoly &poly : found.position)
+  for (const IndexPoly &poly : match.position)
     graph.space.visit(poly, [&](AtomId id) {
       if (graph.space[id].kind == IndexSpace::Atom::Loop)
         loops.push_back(id);
     });
   // A factor that differs by query and key multiplies a map, not the values.
   SmallVector<Expr> factors;
-  flattenProduct(found.value, factors);
+  flattenProduct(match.value, factors);
   for (AtomId loop : loops)
-    if (inQuery(loop) && !inKey(loop) && in(found.value, loop) &&
+    if (inQuery(loop) && !inKey(loop) && in(match.value, loop) &&
         !llvm::all_of(factors, [&](Expr e) { return in(e, loop); })) {
       reason = "a map is multiplied by a value that depends on query and key";
       return false;
@@ -111,7 +111,7 @@ bool RoleSolver::solve() {
   SmallVector<AtomId> widths, queries, outer;
   for (AtomId loop : loops) {
     bool query = inQuery(loop), key = inKey(loop),
-         value = in(found.value, loop);
+         value = in(match.value, loop);
     if (value && !query && !key && !inMask(loop))
       widths.push_back(loop);
     else if (query && !key && !value)
@@ -123,7 +123,7 @@ bool RoleSolver::solve() {
     reason = "the values have more than one axis of their own";
     return false;
   }
-  found.roles.valueWidth = widths.empty() ? unit() : widths[0];
+  match.roles.valueWidth = widths.empty() ? unit() : widths[0];
   // With one key head for all, heads and queries look alike. A mask tells them
   // apart, one of positions best; without one either reading is right.
   if (queries.size() > 1) {
@@ -135,7 +135,7 @@ bool RoleSolver::solve() {
     auto *chosen =
         std::max_element(queries.begin(), queries.end(),
                          [&](AtomId a, AtomId b) { return rank(a) < rank(b); });
-    found.roles.query = *chosen;
+    match.roles.query = *chosen;
     for (AtomId loop : loops)
       if (loop != *chosen && llvm::is_contained(queries, loop))
         outer.push_back(loop);
@@ -143,7 +143,7 @@ bool RoleSolver::solve() {
       return llvm::find(loops, a) < llvm::find(loops, b);
     });
   } else {
-    found.roles.query = queries.empty() ? unit() : queries[0];
+    match.roles.query = queries.empty() ? unit() : queries[0];
   }
 
   if (outer.size() == 1) {
@@ -171,37 +171,37 @@ bool RoleSolver::solve() {
     substitute(map);
     outer = {outer[0], *head.asAtom()};
   }
-  found.roles.batch = outer.empty() ? unit() : outer[0];
-  found.roles.head = outer.size() < 2 ? unit() : outer[1];
-  if (!graph.space.extent(found.roles.head).constant()) {
-    std::swap(found.roles.batch, found.roles.head);
-    if (!graph.space.extent(found.roles.head).constant()) {
+  match.roles.batch = outer.empty() ? unit() : outer[0];
+  match.roles.head = outer.size() < 2 ? unit() : outer[1];
+  if (!graph.space.extent(match.roles.head).constant()) {
+    std::swap(match.roles.batch, match.roles.head);
+    if (!graph.space.extent(match.roles.head).constant()) {
       reason = "the number of heads is not known";
       return false;
     }
   }
-  for (AtomId loop : {found.roles.width, found.roles.valueWidth})
+  for (AtomId loop : {match.roles.width, match.roles.valueWidth})
     if (!graph.space.extent(loop).constant()) {
       reason = "the width of a head is not known";
       return false;
     }
   // With one batch the only loop of a sink is that of heads.
-  if (found.sink && in(found.sink, found.roles.batch) &&
-      graph.space.extent(found.roles.head) == IndexPoly(1) &&
-      graph.space.extent(found.roles.batch).constant())
-    std::swap(found.roles.batch, found.roles.head);
+  if (match.sink && in(match.sink, match.roles.batch) &&
+      graph.space.extent(match.roles.head) == IndexPoly(1) &&
+      graph.space.extent(match.roles.batch).constant())
+    std::swap(match.roles.batch, match.roles.head);
   // Operands may depend on their own loops only.
   auto only = [&](Expr expr, std::initializer_list<AtomId> allowed) {
     for (AtomId loop :
-         {found.roles.batch, found.roles.head, found.roles.query,
-          found.roles.key, found.roles.width, found.roles.valueWidth})
+         {match.roles.batch, match.roles.head, match.roles.query,
+          match.roles.key, match.roles.width, match.roles.valueWidth})
       if (!llvm::is_contained(allowed, loop) && in(expr, loop))
         return false;
     return true;
   };
-  const Roles &r = found.roles;
-  bool separate = only(found.value, {r.batch, r.head, r.key, r.valueWidth});
-  for (Scores *scores : found.maps())
+  const Roles &r = match.roles;
+  bool separate = only(match.value, {r.batch, r.head, r.key, r.valueWidth});
+  for (Scores *scores : match.maps())
     separate &= only(scores->query, {r.batch, r.head, r.query, r.width}) &&
                 only(scores->key, {r.batch, r.head, r.key, r.width});
   if (!separate) {
@@ -209,11 +209,11 @@ bool RoleSolver::solve() {
     return false;
   }
   // Nor is the score of a key a sink.
-  if (found.sink && !only(found.sink, {r.head})) {
+  if (match.sink && !only(match.sink, {r.head})) {
     reason = kMoreKeys.str();
     return false;
   }
-  for (Expr factor : found.lambdaFactors)
+  for (Expr factor : match.lambdaFactors)
     if (in(factor, r.valueWidth) || in(factor, r.key)) {
       reason = "lambda depends on the width of the values";
       return false;
@@ -221,8 +221,8 @@ bool RoleSolver::solve() {
   return true;
 }
 
-bool solveRoles(ExprGraph &graph, Differential &found, std::string &reason) {
-  return RoleSolver{graph, found, reason}.solve();
+bool solveRoles(ExprGraph &graph, Differential &match, std::string &reason) {
+  return RoleSolver{graph, match, reason}.solve();
 }
 
 } // namespace mlir::diffattn::raise

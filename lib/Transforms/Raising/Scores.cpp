@@ -27,22 +27,22 @@ bool ScoreReader::leadsToProduct(Value value) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return false;
-  bool found = false;
+  bool leads = false;
   if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
     if (linalgOp.getNumReductionLoops() > 0)
-      found = readBy(linalgOp).size() >= 2;
+      leads = readBy(linalgOp).size() >= 2;
     else
-      found = llvm::any_of(readBy(linalgOp),
+      leads = llvm::any_of(readBy(linalgOp),
                            [&](Value input) { return leadsToProduct(input); });
   } else if (op->hasTrait<OpTrait::Elementwise>() ||
              isa<tensor::ConcatOp>(op)) {
-    found = llvm::any_of(op->getOperands(),
+    leads = llvm::any_of(op->getOperands(),
                          [&](Value input) { return leadsToProduct(input); });
   } else if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
                  tensor::ExtractSliceOp, tensor::ReshapeOp>(op)) {
-    found = leadsToProduct(op->getOperand(0));
+    leads = leadsToProduct(op->getOperand(0));
   }
-  return products[value] = found;
+  return products[value] = leads;
 }
 
 bool ScoreReader::leadsToProduct(Expr expr) {

@@ -23,7 +23,7 @@ using Signed = std::pair<Expr, bool>;
 
 struct SoftmaxMatcher {
   ExprGraph &graph;
-  Softmax &found;
+  Softmax &result;
 
   bool match(Expr element);
 
@@ -99,38 +99,38 @@ static bool addsItsMaximum(ExprGraph &graph, Expr exponent, AtomId key) {
 
 void SoftmaxMatcher::take(unsigned axis, Expr exponent, AtomId key,
                           bool base2) {
-  found.keyAxis = axis;
+  result.keyAxis = axis;
   if (addsItsMaximum(graph, exponent, key))
-    found.flaw = "a softmax adds the maximum to its scores";
-  found.scores = withoutKeyFreeTerms(exponent, key);
+    result.flaw = "a softmax adds the maximum to its scores";
+  result.scores = withoutKeyFreeTerms(exponent, key);
   if (!base2)
     return;
   // exp2(c x) = exp(c ln 2 x): one factor, since a fill times c may leave f32,
   // and ln 2 in 16 bits would be another number.
   double factor = M_LN2;
-  Expr scores = graph.open(graph.stripCasts(found.scores));
+  Expr scores = graph.open(graph.stripCasts(result.scores));
   if (scores->kind == Kind::Mul)
     for (unsigned i : {0, 1})
       if (std::optional<double> number =
               graph.constantValue(scores->operands[i])) {
         factor *= *number;
-        found.scores = scores->operands[1 - i];
+        result.scores = scores->operands[1 - i];
         break;
       }
   if (std::fabs(factor - 1) <= 1e-6)
     return;
-  Type type = found.scores->type;
+  Type type = result.scores->type;
   if (isHalfFloat(type))
     type = Float32Type::get(type.getContext());
-  found.scores = graph.make(Kind::Mul, type,
-                            {graph.make(Kind::Cast, type, {found.scores}),
-                             graph.constant(factor, type)});
+  result.scores = graph.make(Kind::Mul, type,
+                             {graph.make(Kind::Cast, type, {result.scores}),
+                              graph.constant(factor, type)});
 }
 
 /// The loop of `axis` if it can be the keys that `total` sums over.
 std::optional<AtomId> SoftmaxMatcher::keyOf(unsigned axis, Expr total,
                                             Expr numerator) {
-  AtomId key = *found.loops[axis].asAtom();
+  AtomId key = *result.loops[axis].asAtom();
   if (graph.mentions(total, key) || !graph.mentions(numerator, key) ||
       graph.space.extent(key) != graph.space.extent(total->bound[0]))
     return std::nullopt;
@@ -244,12 +244,12 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
   Expr total = takeGuard(divisor, added, least);
   if (!isSum(total))
     return false;
-  for (unsigned axis = 0; axis < found.loops.size(); ++axis) {
+  for (unsigned axis = 0; axis < result.loops.size(); ++axis) {
     std::optional<AtomId> key = keyOf(axis, total, numerator);
     if (!key)
       continue;
     Expr summed = graph.substitute(total->operands[0],
-                                   {{total->bound[0], found.loops[axis]}});
+                                   {{total->bound[0], result.loops[axis]}});
     summed = withoutNeedlessZeros(summed);
     // A power is its own magnitude.
     if (Expr opened = graph.open(summed);
@@ -262,15 +262,15 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
       return false;
     Expr exponent = power->operands[0];
     take(axis, exponent, *key, power->kind == Kind::Exp2);
-    found.losesFarRows =
+    result.losesFarRows =
         withoutKeyFreeTerms(exponent, *key) == exponent &&
         readsFarNumber(graph, exponent,
                        {/*infinite=*/false, /*insideReductions=*/false});
     if (visible)
-      found.scores =
-          graph.make(Kind::Select, found.scores->type,
-                     {visible, found.scores,
-                      graph.constant(-INFINITY, found.scores->type)});
+      result.scores =
+          graph.make(Kind::Select, result.scores->type,
+                     {visible, result.scores,
+                      graph.constant(-INFINITY, result.scores->type)});
     // A sum of at least 1 is its own maximum with 1, and does not change when
     // less than half of its last bit is added.
     bool atLeastOne = !visible && isShiftedByMaximum(exponent, *key);
@@ -281,9 +281,9 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
         added == 0 || (atLeastOne && added > 0 && added < halfBit);
     bool limitsNothing = least <= 0 || (atLeastOne && least <= 1);
     if (!addsNothing)
-      found.flaw = "a softmax adds a number to its sum that may count";
+      result.flaw = "a softmax adds a number to its sum that may count";
     if (!limitsNothing)
-      found.flaw = "a softmax keeps its sum above a number that may count";
+      result.flaw = "a softmax keeps its sum above a number that may count";
     return true;
   }
   return false;
@@ -350,8 +350,8 @@ bool SoftmaxMatcher::matchLogSum(Expr exponent, bool base2) {
   // exp2 would need a logarithm of base 2.
   if (base2)
     return false;
-  for (unsigned axis = 0; axis < found.loops.size(); ++axis) {
-    AtomId key = *found.loops[axis].asAtom();
+  for (unsigned axis = 0; axis < result.loops.size(); ++axis) {
+    AtomId key = *result.loops[axis].asAtom();
     if (!graph.mentions(exponent, key))
       continue;
     SmallVector<Signed> free;
@@ -366,7 +366,7 @@ bool SoftmaxMatcher::matchLogSum(Expr exponent, bool base2) {
       if (!isSum(total) || !keyOf(axis, total, exponent))
         continue;
       Expr power = graph.open(graph.substitute(
-          total->operands[0], {{total->bound[0], found.loops[axis]}}));
+          total->operands[0], {{total->bound[0], result.loops[axis]}}));
       if (power->kind != Kind::Exp)
         continue;
       // x + a - log(sum(exp(x + b))): a softmax if a and b are one.
@@ -445,21 +445,21 @@ Expr withoutZeroedKeys(ExprGraph &graph, Expr scores, Expr visible) {
 
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Expr element,
                                     ArrayRef<IndexPoly> loops) {
-  Softmax found;
-  found.loops.assign(loops.begin(), loops.end());
-  if (!SoftmaxMatcher{graph, found}.match(graph.stripCasts(element)))
+  Softmax result;
+  result.loops.assign(loops.begin(), loops.end());
+  if (!SoftmaxMatcher{graph, result}.match(graph.stripCasts(element)))
     return std::nullopt;
-  return found;
+  return result;
 }
 
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value) {
   Operation *op = value.getDefiningOp();
-  Softmax found;
+  Softmax result;
   if (auto softmax = dyn_cast<linalg::SoftmaxOp>(op)) {
-    found.loops = graph.freshLoops(value);
-    found.keyAxis = softmax.getDimension();
-    found.scores = graph.load(softmax.getInput(), found.loops);
-    return found;
+    result.loops = graph.freshLoops(value);
+    result.keyAxis = softmax.getDimension();
+    result.scores = graph.load(softmax.getInput(), result.loops);
+    return result;
   }
   auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
   if (!(linalgOp && isElementwise(linalgOp)) &&
@@ -467,12 +467,12 @@ std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value) {
     return std::nullopt;
   if (!isa<FloatType>(elementType(value)))
     return std::nullopt;
-  found.loops = graph.freshLoops(value);
-  Expr element = graph.load(value, found.loops);
+  result.loops = graph.freshLoops(value);
+  Expr element = graph.load(value, result.loops);
   if (element->kind != Kind::Load || element->value != value)
     return std::nullopt; // only moves elements: not where the map is made
   element = graph.expand(element);
-  return element ? matchSoftmax(graph, element, found.loops) : std::nullopt;
+  return element ? matchSoftmax(graph, element, result.loops) : std::nullopt;
 }
 
 } // namespace mlir::diffattn::raise
