@@ -56,9 +56,9 @@ public:
     auto made = ExecutionEngine::create(*module);
     EXPECT_TRUE(static_cast<bool>(made));
     engine = std::move(*made);
-    auto found = engine->lookup(name);
-    EXPECT_TRUE(static_cast<bool>(found));
-    run = reinterpret_cast<Function>(*found);
+    auto address = engine->lookup(name);
+    EXPECT_TRUE(static_cast<bool>(address));
+    run = reinterpret_cast<Function>(*address);
   }
 
   Function run = nullptr;

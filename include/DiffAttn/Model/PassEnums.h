@@ -37,8 +37,8 @@ public:
 
   bool parse(llvm::cl::Option &option, llvm::StringRef, llvm::StringRef word,
              Enum &value) {
-    if (std::optional<Enum> found = symbolizeEnum<Enum>(word)) {
-      value = *found;
+    if (std::optional<Enum> symbol = symbolizeEnum<Enum>(word)) {
+      value = *symbol;
       return false;
     }
     return option.error("expected one of " +

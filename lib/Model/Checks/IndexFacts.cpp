@@ -188,10 +188,10 @@ IndexFacts::findExtent(linalg::LinalgOp op, unsigned number) {
 
 std::optional<IndexPoly> IndexFacts::extentOf(linalg::LinalgOp op,
                                               unsigned number) {
-  auto found = findExtent(op, number);
-  if (!found)
+  auto extent = findExtent(op, number);
+  if (!extent)
     return std::nullopt;
-  return sizeOf(found->first, found->second);
+  return sizeOf(extent->first, extent->second);
 }
 
 bool IndexFacts::isNotNegative(const IndexPoly &poly, Operation *user) {

@@ -70,13 +70,13 @@ static bool staysOffBuffers(Operation *op) {
 }
 
 Operation *mlir::diffattn::findHostAccess(ModuleOp module) {
-  Operation *found = nullptr;
+  Operation *access = nullptr;
   for (auto function : module.getOps<func::FuncOp>())
     function.walk([&](Operation *op) {
       if (op == function || staysOffBuffers(op))
         return WalkResult::advance();
-      found = op;
+      access = op;
       return WalkResult::interrupt();
     });
-  return found;
+  return access;
 }

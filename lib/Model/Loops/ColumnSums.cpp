@@ -208,11 +208,11 @@ void ColumnSums::getBuffers(SmallVectorImpl<Value> &buffers) {
   SmallVector<Value> free(ArrayRef<Value>{buffers});
   for (Value init : op.getDpsInits()) {
     auto type = MemRefType::get({kColumns}, getElementTypeOrSelf(init));
-    auto *found = llvm::find_if(
+    auto *it = llvm::find_if(
         free, [&](Value buffer) { return buffer.getType() == type; });
-    if (found != free.end()) {
-      parts.push_back(*found);
-      free.erase(found);
+    if (it != free.end()) {
+      parts.push_back(*it);
+      free.erase(it);
       continue;
     }
     OpBuilder::InsertionGuard guard(b);

@@ -182,20 +182,20 @@ static std::string describe(Operation *op) {
 /// before it if it is another one; empty if nobody knows. Code is kept for
 /// modules of any name, so that the module's own is no part of it.
 static std::string describePlace(Location location, Location module) {
-  FileLineColLoc found;
+  FileLineColLoc file;
   location->walk([&](Location part) {
-    if ((found = dyn_cast<FileLineColLoc>(part)))
+    if ((file = dyn_cast<FileLineColLoc>(part)))
       return WalkResult::interrupt();
     return WalkResult::advance();
   });
-  if (!found)
+  if (!file)
     return "";
   std::string place =
-      std::to_string(found.getLine()) + ":" + std::to_string(found.getColumn());
+      std::to_string(file.getLine()) + ":" + std::to_string(file.getColumn());
   auto own = dyn_cast<FileLineColLoc>(module);
-  if (own && own.getFilename() == found.getFilename())
+  if (own && own.getFilename() == file.getFilename())
     return place;
-  return (found.getFilename().getValue() + ":" + place).str();
+  return (file.getFilename().getValue() + ":" + place).str();
 }
 
 namespace {

@@ -293,7 +293,7 @@ private:
 
   /// Fails if the remaining code of the host touches memory or needs elements.
   LogicalResult checkRest() {
-    WalkResult found = function.walk([&](Operation *op) {
+    WalkResult result = function.walk([&](Operation *op) {
       if (auto load = dyn_cast<memref::LoadOp>(op))
         return complain(load);
       bool computes =
@@ -304,7 +304,7 @@ private:
                       "flow that only the host runs");
       return WalkResult::interrupt();
     });
-    return failure(found.wasInterrupted());
+    return failure(result.wasInterrupted());
   }
 
   /// Names what the host would need an element for.
@@ -376,13 +376,13 @@ struct ConvertLinalgToGpuPass final
   }
 
   static LogicalResult checkInput(func::FuncOp function) {
-    WalkResult found = function.walk([](linalg::LinalgOp op) {
+    WalkResult result = function.walk([](linalg::LinalgOp op) {
       if (op.hasPureBufferSemantics())
         return WalkResult::advance();
       op.emitOpError() << "expected memrefs, but got tensors: bufferize first";
       return WalkResult::interrupt();
     });
-    return failure(found.wasInterrupted());
+    return failure(result.wasInterrupted());
   }
 
   /// Erases what nothing refers to any more.

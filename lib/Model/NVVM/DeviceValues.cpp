@@ -117,7 +117,7 @@ namespace {
 class Roots {
 public:
   explicit Roots(Value memref) { add(memref); }
-  ArrayRef<Value> get() const { return found.getArrayRef(); }
+  ArrayRef<Value> get() const { return roots.getArrayRef(); }
 
 private:
   void add(Value memref) {
@@ -139,7 +139,7 @@ private:
       return add(open.getYieldOp().getOperand(number));
     }
     if (argument) {
-      found.insert(root);
+      roots.insert(root);
       return;
     }
     const unsigned number = cast<OpResult>(root).getResultNumber();
@@ -155,7 +155,7 @@ private:
       add(branch.thenYield().getOperand(number));
       return add(branch.elseYield().getOperand(number));
     }
-    found.insert(root);
+    roots.insert(root);
   }
   void addCarried(scf::ForOp loop, unsigned number) {
     add(loop.getInitArgs()[number]);
@@ -163,7 +163,7 @@ private:
   }
 
   llvm::SmallDenseSet<Value> visited;
-  llvm::SmallSetVector<Value, 4> found;
+  llvm::SmallSetVector<Value, 4> roots;
 };
 } // namespace
 

@@ -247,8 +247,8 @@ void ElementwiseEmitter::writeReduction(KernelWriter &w,
   // Sums of half precision are rounded once, at the end.
   SmallVector<Combiner> combiners;
   for (unsigned i = 0; carried && i < outputs; ++i)
-    if (std::optional<Combiner> found = phase.matchCombiner(i))
-      combiners.push_back(*found);
+    if (std::optional<Combiner> combiner = phase.matchCombiner(i))
+      combiners.push_back(*combiner);
   if (combiners.size() != outputs)
     combiners.clear();
   // A long loop has parts with sums of their own: in one chain of many equal

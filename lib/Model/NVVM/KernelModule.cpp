@@ -176,12 +176,12 @@ std::string mlir::diffattn::linalggpu::findUnsupported(const Phase &phase) {
        loop < phase.getLoops().size(); ++loop)
     if (!phase.findSize(loop))
       return "expected every loop to be an index of some operand by itself";
-  WalkResult found = generic.getBody()->walk([&](Operation *op) {
+  WalkResult result = generic.getBody()->walk([&](Operation *op) {
     bool fine = isMemoryEffectFree(op) || isa<memref::LoadOp>(op) ||
                 op->hasTrait<OpTrait::HasRecursiveMemoryEffects>();
     return fine ? WalkResult::advance() : WalkResult::interrupt();
   });
-  if (found.wasInterrupted())
+  if (result.wasInterrupted())
     return "expected a body that writes no memory";
   return "";
 }

@@ -105,7 +105,7 @@ SmallVector<Access> Phase::getAccesses() const {
 }
 
 std::optional<std::pair<Value, int64_t>> Phase::findSize(unsigned loop) const {
-  std::optional<std::pair<Value, int64_t>> found;
+  std::optional<std::pair<Value, int64_t>> dynamicSize;
   for (const Access &access : operands) {
     if (!access.memref)
       continue;
@@ -116,11 +116,11 @@ std::optional<std::pair<Value, int64_t>> Phase::findSize(unsigned loop) const {
       auto type = cast<MemRefType>(access.memref.getType());
       if (!type.isDynamicDim(axis))
         return std::make_pair(access.memref, static_cast<int64_t>(axis));
-      if (!found)
-        found = {access.memref, static_cast<int64_t>(axis)};
+      if (!dynamicSize)
+        dynamicSize = {access.memref, static_cast<int64_t>(axis)};
     }
   }
-  return found;
+  return dynamicSize;
 }
 
 /// Neutral element of `op`. Upstream's function counts the bits of the type,

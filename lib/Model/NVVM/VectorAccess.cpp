@@ -136,10 +136,10 @@ private:
 
 /// A number that is known to divide the size of the last loop of `phase`.
 static int64_t findKnownFactor(const Phase &phase) {
-  auto found = phase.findSize(phase.getLoops().size() - 1);
-  if (!found)
+  auto size = phase.findSize(phase.getLoops().size() - 1);
+  if (!size)
     return 1; // a loop of the host
-  auto [memref, axis] = *found;
+  auto [memref, axis] = *size;
   auto type = cast<MemRefType>(memref.getType());
   if (!type.isDynamicDim(axis))
     return type.getDimSize(axis);

@@ -93,11 +93,11 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
       return std::nullopt;
     filter = filter.drop_front();
   }
-  Convolution found;
-  found.dims = *dims;
-  found.sizes = op.getStaticLoopRanges();
+  Convolution convolution;
+  convolution.dims = *dims;
+  convolution.sizes = op.getStaticLoopRanges();
   for (unsigned loop = 0, end = op.getNumLoops(); loop < end; ++loop)
-    if (ShapedType::isDynamic(found.sizes[loop]) &&
+    if (ShapedType::isDynamic(convolution.sizes[loop]) &&
         !llvm::is_contained(dims->batch, loop))
       return std::nullopt;
   // Batches, the image's axes, and the channels before or behind these.
@@ -124,20 +124,20 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
       (filter.front() != channel && (filter.back() != channel || !isLast)) ||
       (hasGroups && (isLast || !isWorthProducts(op, *dims))))
     return std::nullopt;
-  found.dims.outputImage.assign(image.begin(), image.end());
-  found.filterFirst = !isLast;
-  found.copied = batches;
-  found.copied.append(isLast ? image : inner);
-  found.copied.append(isLast ? inner : image);
-  found.rowBytes =
+  convolution.dims.outputImage.assign(image.begin(), image.end());
+  convolution.filterFirst = !isLast;
+  convolution.copied = batches;
+  convolution.copied.append(isLast ? image : inner);
+  convolution.copied.append(isLast ? inner : image);
+  convolution.rowBytes =
       getElementTypeOrSelf(op->getOperand(0)).getIntOrFloatBitWidth() / 8;
-  for (unsigned loop : found.copied)
+  for (unsigned loop : convolution.copied)
     if (!llvm::is_contained(batches, loop) && loop != image.front())
-      found.rowBytes =
-          llvm::SaturatingMultiply<uint64_t>(found.rowBytes, found.sizes[loop]);
-  if (found.rowBytes > kMostRowBytes)
+      convolution.rowBytes = llvm::SaturatingMultiply<uint64_t>(
+          convolution.rowBytes, convolution.sizes[loop]);
+  if (convolution.rowBytes > kMostRowBytes)
     return std::nullopt;
-  return found;
+  return convolution;
 }
 
 /// The loops of tiles of which each has few copies: one batch, one group, and

@@ -29,9 +29,9 @@ public:
     if (calls < kMostCalls)
       add(value);
     else
-      found.insert(value);
+      values.insert(value);
   }
-  ArrayRef<Value> get() const { return found.getArrayRef(); }
+  ArrayRef<Value> get() const { return values.getArrayRef(); }
 
 private:
   static constexpr int kMostCalls = 32;
@@ -61,7 +61,7 @@ private:
     }
     if (auto call = dyn_cast_if_present<func::CallOp>(op))
       return addCalled(call, result);
-    found.insert(value);
+    values.insert(value);
   }
   /// Adds a result of the function, in terms of the call's operands where it is
   /// one of the function's arguments.
@@ -69,7 +69,7 @@ private:
     auto callee = SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
         call, call.getCalleeAttr());
     if (!callee || callee.isExternal()) {
-      found.insert(result);
+      values.insert(result);
       return;
     }
     for (Block &block : callee.getBody()) {
@@ -84,7 +84,7 @@ private:
             argument.getOwner()->getParentOp() == callee)
           add(call.getOperand(argument.getArgNumber()));
         else
-          found.insert(result);
+          values.insert(result);
       }
     }
   }
@@ -96,7 +96,7 @@ private:
 
   int calls;
   llvm::SmallDenseSet<Value> visited;
-  llvm::SmallSetVector<Value, 4> found;
+  llvm::SmallSetVector<Value, 4> values;
 };
 
 struct SeparateResultsPass final

@@ -98,9 +98,9 @@ struct SplitAtConcatenation final : OpRewritePattern<linalg::GenericOp> {
     if (!isPlain(op))
       return rewriter.notifyMatchFailure(op, "not a plain element-wise op");
     for (OpOperand *operand : op.getDpsInputOperands())
-      if (auto found = getConcatenation(operand->get());
-          found && runsOver(op, *operand, found->axis)) {
-        split(op, *operand, *found, rewriter);
+      if (auto concatenation = getConcatenation(operand->get());
+          concatenation && runsOver(op, *operand, concatenation->axis)) {
+        split(op, *operand, *concatenation, rewriter);
         return success();
       }
     return rewriter.notifyMatchFailure(op, "no operand is a concatenation");
