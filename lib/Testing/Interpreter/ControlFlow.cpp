@@ -79,9 +79,9 @@ static bool runOnce(Machine &m, const Inst &inst) {
 }
 static bool runSwitch(Machine &m, const Inst &inst) {
   const auto &details = inst.as<Branches>();
-  const auto *found = llvm::find(details.cases, m.scalars[inst.a].i);
+  const auto *it = llvm::find(details.cases, m.scalars[inst.a].i);
   const size_t at =
-      found == details.cases.end() ? 0 : 1 + (found - details.cases.begin());
+      it == details.cases.end() ? 0 : 1 + (it - details.cases.begin());
   return m.run(details.codes[at]);
 }
 

@@ -46,8 +46,8 @@ inline std::array<int32_t, std::size(kMaskOperands)>
 registersOfMasks(CodeBuilder &b, DifferentialMapsOpInterface op) {
   std::array<int32_t, std::size(kMaskOperands)> numbers;
   for (auto [which, number] : llvm::zip_equal(kMaskOperands, numbers)) {
-    OpOperand *found = op.findMaskOperand(which);
-    number = found ? b.scalar(found->get()) : -1;
+    OpOperand *use = op.findMaskOperand(which);
+    number = use ? b.scalar(use->get()) : -1;
   }
   return numbers;
 }

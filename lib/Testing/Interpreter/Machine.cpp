@@ -15,12 +15,12 @@ using namespace mlir::diffattn::interpreter;
 
 /// The first place in a file that `loc` speaks of.
 static FileLineColLoc findFile(Location loc) {
-  FileLineColLoc found;
+  FileLineColLoc file;
   loc->walk([&](Location inner) {
-    found = dyn_cast<FileLineColLoc>(inner);
-    return found ? WalkResult::interrupt() : WalkResult::advance();
+    file = dyn_cast<FileLineColLoc>(inner);
+    return file ? WalkResult::interrupt() : WalkResult::advance();
   });
-  return found;
+  return file;
 }
 
 std::string mlir::diffattn::interpreter::describeAt(Operation *op,

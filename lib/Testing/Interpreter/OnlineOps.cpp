@@ -377,8 +377,8 @@ static bool buildOnline(CodeBuilder &b, Operation *operation) {
   SmallVector<Value> operands = {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
                                  op.getV()};
   for (diffattn::MaskOperand which : diffattn::kMaskOperands) {
-    OpOperand *found = op.findMaskOperand(which);
-    operands.push_back(found ? found->get() : Value());
+    OpOperand *use = op.findMaskOperand(which);
+    operands.push_back(use ? use->get() : Value());
   }
   return buildStates(b, op, runOnline, operands, op.getDpsInits(),
                      op.getKOffset());

@@ -93,8 +93,8 @@ void Block::asynchronous(uint32_t number, const uint32_t *in, uint32_t *out) {
   case OpKind::BulkLoad:
     return copyBulk(in, number);
   case OpKind::BulkCommit:
-    if (auto found = async.storers.find(active); found != async.storers.end())
-      ++found->second.group;
+    if (auto it = async.storers.find(active); it != async.storers.end())
+      ++it->second.group;
     return;
   case OpKind::BulkWait:
     return waitForStores(site.mode, site.readsOnly);
@@ -115,10 +115,10 @@ void Block::checkNothingRuns(uint16_t thread) {
                " ended, but no wait has ended this wgmma");
     warp.last = 0;
   }
-  auto found = async.storers.find(thread);
-  if (found == async.storers.end())
+  auto it = async.storers.find(thread);
+  if (it == async.storers.end())
     return;
-  for (const BulkCopy &copy : found->second.copies) {
+  for (const BulkCopy &copy : it->second.copies) {
     report(FaultKind::InFlight, copy.site,
            "thread " + std::to_string(thread) +
                " ended, but has not waited until this copy had read shared "
@@ -126,5 +126,5 @@ void Block::checkNothingRuns(uint16_t thread) {
     if (launch.options.copies == CopyTiming::Late)
       move(copy, /*toShared=*/false);
   }
-  found->second.copies.clear();
+  it->second.copies.clear();
 }

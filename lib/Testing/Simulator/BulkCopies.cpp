@@ -203,15 +203,14 @@ bool Block::landLoad() {
   const uint32_t bytes = copy.map.getBoxBytes();
   move(copy, /*toShared=*/true);
   shadow.landBy(copy.offset, bytes);
-  if (auto found = async.barriers.find(copy.barrier);
-      found != async.barriers.end())
-    completeBytes(copy.barrier, found->second, bytes, copy.site);
+  if (auto it = async.barriers.find(copy.barrier); it != async.barriers.end())
+    completeBytes(copy.barrier, it->second, bytes, copy.site);
   return true;
 }
 
 void Block::issueStore(BulkCopy copy) {
-  auto [found, isNew] = async.storers.try_emplace(active);
-  Storer &storer = found->second;
+  auto [it, isNew] = async.storers.try_emplace(active);
+  Storer &storer = it->second;
   if (isNew) {
     if (async.storers.size() > launch.ranks * AgentNumbers::kMostStorers) {
       report(FaultKind::Descriptor, copy.site,
@@ -252,10 +251,10 @@ void Block::issueStore(BulkCopy copy) {
 }
 
 void Block::waitForStores(uint32_t newest, bool readsOnly) {
-  auto found = async.storers.find(active);
-  if (found == async.storers.end() || found->second.group <= newest)
+  auto it = async.storers.find(active);
+  if (it == async.storers.end() || it->second.group <= newest)
     return;
-  Storer &storer = found->second;
+  Storer &storer = it->second;
   const uint32_t done = storer.group - newest;
   while (!storer.copies.empty() && storer.copies.front().group < done) {
     if (launch.options.copies == CopyTiming::Late)

@@ -90,26 +90,26 @@ bool Lowering::describeCollective(StringRef name, Site &site) const {
   if (name.consume_front("shfl.sync.")) {
     site.kind = OpKind::Shuffle;
     auto [mode, type] = name.split('.');
-    int found = StringSwitch<int>(mode)
-                    .Case("up", int(ShuffleMode::Up))
-                    .Case("down", int(ShuffleMode::Down))
-                    .Case("bfly", int(ShuffleMode::Butterfly))
-                    .Case("idx", int(ShuffleMode::Index))
-                    .Default(-1);
-    site.mode = found;
-    return found >= 0 &&
+    int code = StringSwitch<int>(mode)
+                   .Case("up", int(ShuffleMode::Up))
+                   .Case("down", int(ShuffleMode::Down))
+                   .Case("bfly", int(ShuffleMode::Butterfly))
+                   .Case("idx", int(ShuffleMode::Index))
+                   .Default(-1);
+    site.mode = code;
+    return code >= 0 &&
            (type == "i32" || type == "f32" || type == "i32p" || type == "f32p");
   }
   if (name.consume_front("vote.")) {
     site.kind = OpKind::Vote;
-    int found = StringSwitch<int>(name)
-                    .Case("all.sync", int(VoteMode::All))
-                    .Case("any.sync", int(VoteMode::Any))
-                    .Case("uni.sync", int(VoteMode::Uniform))
-                    .Case("ballot.sync", int(VoteMode::Ballot))
-                    .Default(-1);
-    site.mode = found;
-    return found >= 0;
+    int code = StringSwitch<int>(name)
+                   .Case("all.sync", int(VoteMode::All))
+                   .Case("any.sync", int(VoteMode::Any))
+                   .Case("uni.sync", int(VoteMode::Uniform))
+                   .Case("ballot.sync", int(VoteMode::Ballot))
+                   .Default(-1);
+    site.mode = code;
+    return code >= 0;
   }
   if (name.consume_front("match.")) {
     site.kind = OpKind::Match;
@@ -121,18 +121,18 @@ bool Lowering::describeCollective(StringRef name, Site &site) const {
   }
   if (name.consume_front("redux.sync.")) {
     site.kind = OpKind::Redux;
-    int found = StringSwitch<int>(name)
-                    .Case("add", int(ReduxMode::Add))
-                    .Case("min", int(ReduxMode::Min))
-                    .Case("max", int(ReduxMode::Max))
-                    .Case("umin", int(ReduxMode::UMin))
-                    .Case("umax", int(ReduxMode::UMax))
-                    .Case("and", int(ReduxMode::And))
-                    .Case("or", int(ReduxMode::Or))
-                    .Case("xor", int(ReduxMode::Xor))
-                    .Default(-1);
-    site.mode = found;
-    return found >= 0;
+    int code = StringSwitch<int>(name)
+                   .Case("add", int(ReduxMode::Add))
+                   .Case("min", int(ReduxMode::Min))
+                   .Case("max", int(ReduxMode::Max))
+                   .Case("umin", int(ReduxMode::UMin))
+                   .Case("umax", int(ReduxMode::UMax))
+                   .Case("and", int(ReduxMode::And))
+                   .Case("or", int(ReduxMode::Or))
+                   .Case("xor", int(ReduxMode::Xor))
+                   .Default(-1);
+    site.mode = code;
+    return code >= 0;
   }
   if (name == "elect.sync" && capability >= 90) {
     site.kind = OpKind::Elect;

@@ -140,8 +140,8 @@ static int getSpecialRegister(StringRef name) {
       "lanemask.ge",     "dynamic_smem_size",
       "total_smem_size", "cluster.ctarank",
       "cluster.nctarank"};
-  const auto *found = find(names, name);
-  return found == std::end(names) ? -1 : found - std::begin(names);
+  const auto *it = find(names, name);
+  return it == std::end(names) ? -1 : it - std::begin(names);
 }
 
 Expected<Value *> Lowering::lowerNvvm(IRBuilder<> &builder, CallInst &call,

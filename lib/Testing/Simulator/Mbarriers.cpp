@@ -59,14 +59,14 @@ void Block::initMbarrier(uint32_t offset, uint32_t count, uint32_t site) {
 }
 
 Mbarrier *Block::findMbarrier(uint32_t offset, uint32_t site) {
-  auto found = async.barriers.find(offset);
-  if (found == async.barriers.end()) {
+  auto it = async.barriers.find(offset);
+  if (it == async.barriers.end()) {
     report(FaultKind::BarrierMismatch, site,
            "expected " + nameMbarrier(offset) +
                " to be one, but nothing initialized it");
     return nullptr;
   }
-  Mbarrier &barrier = found->second;
+  Mbarrier &barrier = it->second;
   if (launch.options.checkRaces &&
       !clocks.ordered(active, barrier.initializer, barrier.initialized))
     report(FaultKind::Race, site,

@@ -74,9 +74,9 @@ llvm::raw_ostream &mlir::diffattn::sim::operator<<(llvm::raw_ostream &os,
 }
 
 const BufferStats *LaunchStats::findBuffer(llvm::StringRef name) const {
-  auto found = llvm::find_if(
+  auto it = llvm::find_if(
       buffers, [&](const BufferStats &buffer) { return buffer.name == name; });
-  return found == buffers.end() ? nullptr : &*found;
+  return it == buffers.end() ? nullptr : &*it;
 }
 
 bool LaunchReport::has(FaultKind kind) const {

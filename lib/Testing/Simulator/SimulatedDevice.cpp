@@ -401,21 +401,21 @@ int32_t SimulatedDevice::load(llvm::ArrayRef<diffattn_image> images,
                               Module &module) {
   // An image for this chip is taken, else one that all chips of its number run.
   const llvm::StringRef name = chip.name;
-  const diffattn_image *found = nullptr;
+  const diffattn_image *match = nullptr;
   for (llvm::StringRef wanted :
        {name, name.rtrim("abcdefghijklmnopqrstuvwxyz")})
     for (const diffattn_image &image : images)
-      if (!found && image.format == DIFFATTN_IMAGE_BITCODE &&
+      if (!match && image.format == DIFFATTN_IMAGE_BITCODE &&
           wanted == image.chip)
-        found = &image;
-  if (!found)
+        match = &image;
+  if (!match)
     return fail(DIFFATTN_DEVICE_IMAGE,
                 "expected kernels as bitcode of " + chip.name + ", but got " +
                     (images.empty() ? "none" : "others"));
   llvm::LLVMContext context;
   auto parsed = llvm::parseBitcodeFile(
       llvm::MemoryBufferRef(
-          llvm::StringRef(static_cast<const char *>(found->data), found->bytes),
+          llvm::StringRef(static_cast<const char *>(match->data), match->bytes),
           "kernels"),
       context);
   if (!parsed)

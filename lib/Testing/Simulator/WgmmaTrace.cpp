@@ -184,10 +184,10 @@ void Tracer::noteSources(Function &function, const UsersOf &sources,
     for (Instruction &instruction : block) {
       if (separates(instruction))
         noted.clear();
-      auto found = sources.find(&instruction);
-      if (found == sources.end())
+      auto it = sources.find(&instruction);
+      if (it == sources.end())
         continue;
-      for (CallInst *wgmma : found->second)
+      for (CallInst *wgmma : it->second)
         if (noted.insert(wgmma).second)
           notes.push_back({&instruction, &instruction, use, wgmma});
     }
@@ -201,10 +201,10 @@ void Tracer::traceWgmma(CallInst &call, const Wgmma &wgmma) {
   });
   auto collect = [&](unsigned first, unsigned count, UsersOf &into) {
     SmallPtrSet<Value *, 32> seen;
-    Sources found;
+    Sources sources;
     for (unsigned i = first; i < first + count; ++i)
-      collectSources(call.getArgOperand(i), seen, found);
-    for (Instruction *source : found)
+      collectSources(call.getArgOperand(i), seen, sources);
+    for (Instruction *source : sources)
       into[source].insert(&call);
   };
   collect(0, wgmma.n / 2, sums);

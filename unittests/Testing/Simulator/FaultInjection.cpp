@@ -131,12 +131,12 @@ static bool applies(IntrinsicInst &call, Injection injection) {
 
 static SmallVector<IntrinsicInst *> findAll(Module &module, StringRef kernel,
                                             Injection injection) {
-  SmallVector<IntrinsicInst *> found;
+  SmallVector<IntrinsicInst *> calls;
   for (Instruction &instruction : instructions(*module.getFunction(kernel)))
     if (auto *call = dyn_cast<IntrinsicInst>(&instruction);
         call && applies(*call, injection))
-      found.push_back(call);
-  return found;
+      calls.push_back(call);
+  return calls;
 }
 
 unsigned mlir::diffattn::sim::countInjections(Module &module, StringRef kernel,

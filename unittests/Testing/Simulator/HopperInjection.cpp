@@ -143,12 +143,12 @@ static bool applies(const CallInst &call, HopperInjection injection) {
 
 static SmallVector<CallInst *> findAll(Module &module, StringRef kernel,
                                        HopperInjection injection) {
-  SmallVector<CallInst *> found;
+  SmallVector<CallInst *> calls;
   for (Instruction &instruction : instructions(*module.getFunction(kernel)))
     if (auto *call = dyn_cast<CallInst>(&instruction);
         call && applies(*call, injection))
-      found.push_back(call);
-  return found;
+      calls.push_back(call);
+  return calls;
 }
 
 unsigned mlir::diffattn::sim::countInjections(Module &module, StringRef kernel,

@@ -285,10 +285,10 @@ TEST_F(HopperRingTest, BreaksAsItShould) {
       EXPECT_NE(d, product(a, b, true)) << each.what;
       continue;
     }
-    bool found = false;
+    bool isReported = false;
     for (const char *kind : each.any)
-      found |= report.find(kind) != std::string::npos;
-    EXPECT_TRUE(found) << each.what << "\n" << report;
+      isReported |= report.find(kind) != std::string::npos;
+    EXPECT_TRUE(isReported) << each.what << "\n" << report;
   }
 }
 

@@ -134,13 +134,13 @@ TEST_F(TensorLoadTest, NoLoop) {
   std::string text = replaced(kernel(), "label %waitdone, label %waitask",
                               "label %waitdone, "
                               "label %waitdone");
-  bool found = false;
+  bool isFaulty = false;
   for (uint64_t seed = 1; seed < 5; ++seed) {
     SimOptions options;
     options.seed = seed;
-    found |= !run(text, 0, 0, options).clean();
+    isFaulty |= !run(text, 0, 0, options).clean();
   }
-  EXPECT_TRUE(found);
+  EXPECT_TRUE(isFaulty);
 }
 
 TEST_F(TensorLoadTest, FencesAndBarriersOfTheBeginning) {
