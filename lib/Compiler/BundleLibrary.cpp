@@ -62,13 +62,13 @@ LinkerSearch LinkerSearch::getDefault() {
 }
 
 static llvm::Expected<std::string> findLinker(const LinkerSearch &search) {
-  auto found = llvm::sys::findProgramByName(search.program);
+  auto path = llvm::sys::findProgramByName(search.program);
   llvm::SmallVector<StringRef> folders(search.folders.begin(),
                                        search.folders.end());
-  if (!found && !folders.empty())
-    found = llvm::sys::findProgramByName(search.program, folders);
-  if (found)
-    return *found;
+  if (!path && !folders.empty())
+    path = llvm::sys::findProgramByName(search.program, folders);
+  if (path)
+    return *path;
   return linkError("expected LLVM's linker as '" + search.program +
                    "', in PATH or in " + llvm::join(folders, ", ") +
                    ", but found none (Debian: lld-22)");
@@ -105,10 +105,10 @@ static std::optional<size_t> findInTable(StringRef symbol) {
           offsetof(diffattn_rt_table, conversions) + i * sizeof(void *);
     return result;
   }();
-  auto found = places.find(symbol.str());
-  if (found == places.end())
+  auto it = places.find(symbol.str());
+  if (it == places.end())
     return std::nullopt;
-  return found->second;
+  return it->second;
 }
 
 static llvm::Expected<Needs> readNeeds(StringRef objectBytes) {

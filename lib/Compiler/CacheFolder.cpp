@@ -125,11 +125,11 @@ static bool isRecordName(StringRef name) {
 
 llvm::Expected<std::vector<CacheFile>>
 mlir::diffattn::listCacheFiles(StringRef directory) {
-  struct Found {
+  struct Use {
     CacheFile file;
     timespec used;
   };
-  std::vector<Found> found;
+  std::vector<Use> uses;
   const int64_t now = ::time(nullptr);
   auto visit = [&](const std::string &path, StringRef name,
                    const struct stat &status) {
@@ -137,16 +137,16 @@ mlir::diffattn::listCacheFiles(StringRef directory) {
       return;
     CacheFile file{path, name.drop_back(kSuffix.size()).str(), status.st_size,
                    std::max<int64_t>(now - status.st_mtim.tv_sec, 0)};
-    found.push_back({std::move(file), status.st_mtim});
+    uses.push_back({std::move(file), status.st_mtim});
   };
   if (llvm::Error error = forEachFile(directory, visit))
     return error;
-  llvm::sort(found, [](const Found &a, const Found &b) {
+  llvm::sort(uses, [](const Use &a, const Use &b) {
     return std::tie(b.used.tv_sec, b.used.tv_nsec, a.file.key) <
            std::tie(a.used.tv_sec, a.used.tv_nsec, b.file.key);
   });
   std::vector<CacheFile> files;
-  for (Found &one : found)
+  for (Use &one : uses)
     files.push_back(std::move(one.file));
   return files;
 }

@@ -218,12 +218,13 @@ Compilation::translateKernels(const DeviceCodeGenerator &generator,
                   options.inputName + ": expected launches that fit kernels",
                   [&] { return checkLaunches(*module); }))
     return error;
-  llvm::SmallVector<gpu::GPUModuleOp> found(module->getOps<gpu::GPUModuleOp>());
-  if (found.empty())
+  llvm::SmallVector<gpu::GPUModuleOp> gpuModules(
+      module->getOps<gpu::GPUModuleOp>());
+  if (gpuModules.empty())
     return kernels;
-  if (found.size() > 1)
-    return makeError(ErrorClass::Compile,
-                     "expected one gpu.module, but got " + Twine(found.size()));
+  if (gpuModules.size() > 1)
+    return makeError(ErrorClass::Compile, "expected one gpu.module, but got " +
+                                              Twine(gpuModules.size()));
   if (llvm::Error error = guarded(
           ErrorClass::Compile,
           options.inputName + ": expected kernels that translate to LLVM IR",
@@ -233,14 +234,14 @@ Compilation::translateKernels(const DeviceCodeGenerator &generator,
               manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
             if (failed(manager.run(*module)) || failed(listGpuKernels(*module)))
               return failure();
-            auto made = generator.makeLLVMIR(found[0], makeLlvmContext());
+            auto made = generator.makeLLVMIR(gpuModules[0], makeLlvmContext());
             if (failed(made))
               return failure();
             kernels = std::move(*made);
             return success();
           }))
     return error;
-  found[0].erase();
+  gpuModules[0].erase();
   return kernels;
 }
 

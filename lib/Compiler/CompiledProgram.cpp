@@ -86,9 +86,9 @@ static std::string getMissing(llvm::Error error) {
   std::string names;
   llvm::handleAllErrors(
       std::move(error),
-      [&](const orc::SymbolsNotFound &found) {
+      [&](const orc::SymbolsNotFound &notFound) {
         llvm::ListSeparator comma;
-        for (const orc::SymbolStringPtr &symbol : found.getSymbols())
+        for (const orc::SymbolStringPtr &symbol : notFound.getSymbols())
           names += (llvm::StringRef(comma) + "'" + *symbol + "'").str();
       },
       [](const llvm::ErrorInfoBase &) {});

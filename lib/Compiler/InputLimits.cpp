@@ -197,12 +197,12 @@ public:
           return true;
       return false;
     };
-    bool found = walker.walk(op->getAttrDictionary()).wasInterrupted() ||
-                 walkAll(op->getResultTypes());
+    bool isBeyond = walker.walk(op->getAttrDictionary()).wasInterrupted() ||
+                    walkAll(op->getResultTypes());
     for (Region &region : op->getRegions())
       for (Block &block : region)
-        found = found || walkAll(block.getArgumentTypes());
-    if (found)
+        isBeyond = isBeyond || walkAll(block.getArgumentTypes());
+    if (isBeyond)
       return op->emitError(fault);
     return success();
   }

@@ -103,14 +103,14 @@ static llvm::Error parseHeader(StringRef header, HostArray &array) {
         return makeError(ErrorClass::Input,
                          "expected a plain element type in the header, but got "
                          "a structured one");
-      const Descr *found = llvm::find_if(
+      const Descr *type = llvm::find_if(
           kDescrs, [&](const Descr &known) { return known.name == descr; });
-      if (found == std::end(kDescrs))
+      if (type == std::end(kDescrs))
         return makeError(ErrorClass::Input,
                          "expected a little-endian element type f16, bf16, "
                          "f32, f64, i8, u8, i16, i32, i64 or bool, but got '" +
                              descr + "'");
-      array.dtype = found->dtype;
+      array.dtype = type->dtype;
       haveDescr = true;
     } else if (key == "fortran_order" && !haveOrder) {
       if (reader.eat("True"))

@@ -154,12 +154,12 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   if (!key)
     return key.takeError();
   if (!makePrivateFolder(directory))
-    if (std::optional<CompiledModule> found =
+    if (std::optional<CompiledModule> kept =
             readModule(getCacheFilePath(directory, *key), *key, options)) {
-      found->seconds = std::chrono::duration<double>(
-                           std::chrono::steady_clock::now() - start)
-                           .count();
-      return std::move(*found);
+      kept->seconds = std::chrono::duration<double>(
+                          std::chrono::steady_clock::now() - start)
+                          .count();
+      return std::move(*kept);
     }
   llvm::Expected<CompiledModule> module = compileModule(ir, options);
   if (!module)

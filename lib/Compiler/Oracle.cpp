@@ -94,11 +94,11 @@ public:
 
   llvm::Expected<Array> read(llvm::StringRef name, int64_t layer,
                              RankedTensorType type) const {
-    auto found = firstSlots.find(name);
-    if (found == firstSlots.end())
+    auto it = firstSlots.find(name);
+    if (it == firstSlots.end())
       return makeError(ErrorClass::Weights, "expected weight files with '" +
                                                 name + "', but got none");
-    const int64_t slot = found->second + std::max<int64_t>(layer, 0);
+    const int64_t slot = it->second + std::max<int64_t>(layer, 0);
     return Array::read(type.getElementType(), type.getShape(),
                        slots[slot].data);
   }

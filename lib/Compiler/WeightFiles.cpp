@@ -231,22 +231,22 @@ llvm::Error WeightFiles::addFile(StringRef path,
     return weightError(path + ": expected a header of " + Twine(headerBytes) +
                        " bytes, but the file has " + Twine(fileBytes - 8) +
                        " more");
-  std::vector<std::pair<std::string, RawTensor>> found;
-  if (llvm::Error error = parseHeader(bytes.substr(8, headerBytes), found))
+  std::vector<std::pair<std::string, RawTensor>> rawTensors;
+  if (llvm::Error error = parseHeader(bytes.substr(8, headerBytes), rawTensors))
     return within(std::move(error));
   StringRef data = bytes.substr(8 + headerBytes);
-  for (const auto &[name, tensor] : found)
+  for (const auto &[name, tensor] : rawTensors)
     if (llvm::Error error = checkTensor(name, tensor, data.size()))
       return within(std::move(error));
-  if (llvm::Error error = checkLayout(found, data.size()))
+  if (llvm::Error error = checkLayout(rawTensors, data.size()))
     return within(std::move(error));
   // All names are checked before one is added: what is added must stay mapped.
-  for (const auto &[name, tensor] : found)
+  for (const auto &[name, tensor] : rawTensors)
     if (auto it = tensors.find(name); it != tensors.end())
       return weightError(path + ": tensor '" + name +
                          "': expected each name once, but it is in " +
                          it->second.file + " too");
-  for (auto &[name, raw] : found) {
+  for (auto &[name, raw] : rawTensors) {
     FileTensor tensor;
     tensor.dtypeName = raw.dtype;
     tensor.dtype = findType(raw.dtype)->dtype;

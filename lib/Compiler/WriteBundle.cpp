@@ -358,10 +358,10 @@ llvm::Error BundleWriter::addWeightFile(const FileTensor &tensor) {
 }
 
 llvm::Error BundleWriter::addWeightFiles() {
-  auto found = findWeights(signature(), files);
-  if (!found)
-    return found.takeError();
-  tensors = std::move(*found);
+  auto weights = findWeights(signature(), files);
+  if (!weights)
+    return weights.takeError();
+  tensors = std::move(*weights);
   for (const FileTensor *tensor : tensors)
     if (!weightFiles.count(tensor->file))
       if (llvm::Error error = addWeightFile(*tensor))

@@ -116,8 +116,8 @@ static void readMaps(DifferentialMapsOpInterface op,
   operands.k2 = getView(op, op.getK2Mutable());
   operands.v = getView(op, op.getVMutable());
   for (auto [which, view] : llvm::zip_equal(kMaskOperands, operands.masks))
-    if (OpOperand *found = op.findMaskOperand(which))
-      view = getView(op, *found);
+    if (OpOperand *use = op.findMaskOperand(which))
+      view = getView(op, *use);
   operands.queryBounds = getView(op, op.getCuSeqlensQMutable());
   operands.keyBounds = getView(op, op.getCuSeqlensKMutable());
   operands.blockTable = getView(op, op.getBlockTableMutable());

@@ -84,13 +84,13 @@ llvm::Error diffattn::runCacheCommand(const Options &options) {
   if (!entries)
     return entries.takeError();
   int64_t total = 0;
-  for (const ObjectCache::Entry &found : *entries) {
-    llvm::outs() << llvm::StringRef(found.key).take_front(12) << "  "
+  for (const ObjectCache::Entry &entry : *entries) {
+    llvm::outs() << llvm::StringRef(entry.key).take_front(12) << "  "
                  << llvm::format("%8.1f KiB  %6ld min  ",
-                                 static_cast<double>(found.bytes) / 1024,
-                                 static_cast<long>(found.secondsOld / 60))
-                 << printable(found.description) << "\n";
-    total += found.bytes;
+                                 static_cast<double>(entry.bytes) / 1024,
+                                 static_cast<long>(entry.secondsOld / 60))
+                 << printable(entry.description) << "\n";
+    total += entry.bytes;
   }
   llvm::outs() << entries->size() << " in " << printable(folder) << ", "
                << llvm::format("%.1f MiB",

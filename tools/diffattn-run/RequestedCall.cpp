@@ -20,8 +20,8 @@ static llvm::Expected<std::string> chooseEntry(const Signature &signature,
     return signature.functions[0].name;
   if (signature.find("forward"))
     return std::string("forward");
-  auto found = getFunction(signature, "");
-  std::string message = describeError(found.takeError()).second;
+  auto missing = getFunction(signature, "");
+  std::string message = describeError(missing.takeError()).second;
   return makeError(ErrorClass::Usage, "--entry: " + message);
 }
 

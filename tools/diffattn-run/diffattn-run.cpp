@@ -174,8 +174,8 @@ makeProgram(llvm::StringRef ir, CompileOptions compile,
   compile.target = *target;
   compile.checkSignature = [&](const Signature &signature) {
     if (!options.weightPaths.empty())
-      if (auto found = findWeights(signature, files); !found)
-        return found.takeError();
+      if (auto weights = findWeights(signature, files); !weights)
+        return weights.takeError();
     return check(signature);
   };
   llvm::Expected<CompiledModule> module = compileOrTake(ir, compile);

@@ -98,14 +98,14 @@ TEST(ConditionsTest, WhatIsKnownOfFiniteValuesHoldsForAll) {
 TEST(ConditionsTest, ClampsAreMaximaAndMinima) {
   MLIRContext *context = &Program::context();
   Type f32 = Float32Type::get(context), boolean = IntegerType::get(context, 1);
-  unsigned found = 0;
+  unsigned clamps = 0;
   auto check = [&](Program &program, Value clamped, const std::string &what) {
     program.finish();
     ExprGraph graph(program.function);
     std::optional<Clamp> clamp = matchClamp(graph, graph.scalar(clamped));
     if (!clamp)
       return;
-    ++found;
+    ++clamps;
     ASSERT_TRUE(clamp->value->kind == Kind::Scalar) << what;
     for (double number : kFinite) {
       Execution run;
@@ -145,7 +145,7 @@ TEST(ConditionsTest, ClampsAreMaximaAndMinima) {
         }
     }
   // Eight ordered predicates, both ways, and the four ops.
-  EXPECT_EQ(found, 3 * 2 * (4 + 2 * 8));
+  EXPECT_EQ(clamps, 3 * 2 * (4 + 2 * 8));
 }
 
 } // namespace

@@ -381,11 +381,11 @@ TEST(IntegersTest, ReadsBodiesAtEveryPosition) {
           growIntegers(program, draw, pool, 14, types);
           SmallVector<Value> yielded;
           for (Type type : resultTypes) {
-            Value found;
+            Value result;
             for (Value value : pool)
               if (value.getType() == type)
-                found = value;
-            yielded.push_back(found ? found : program.integer(1, type));
+                result = value;
+            yielded.push_back(result ? result : program.integer(1, type));
           }
           linalg::YieldOp::create(b, loc, yielded);
         });

@@ -44,8 +44,8 @@ int64_t Array::place(ArrayRef<int64_t> at) const {
 }
 
 Number Array::at(ArrayRef<int64_t> position) const {
-  int64_t found = place(position);
-  return found < 0 ? Number() : elements[found];
+  int64_t number = place(position);
+  return number < 0 ? Number() : elements[number];
 }
 
 void forEach(ArrayRef<int64_t> shape,

@@ -180,17 +180,17 @@ static std::string castOf(Draw &draw, Type from, Type to) {
 void growIntegers(Program &program, Draw &draw, std::vector<Value> &pool,
                   unsigned count, ArrayRef<Type> types) {
   auto ofType = [&](Type type) {
-    std::vector<Value> found;
+    std::vector<Value> members;
     for (Value value : pool)
       if (value.getType() == type)
-        found.push_back(value);
+        members.push_back(value);
     // Or a number.
-    if (found.empty() || draw.chance(3)) {
+    if (members.empty() || draw.chance(3)) {
       std::vector<int64_t> edges = edgesOf(type, draw);
       int64_t number = draw.chance(2) ? draw.from(-3, 9) : draw.one(edges);
-      found = {program.integer(number, type)};
+      members = {program.integer(number, type)};
     }
-    return draw.one(found);
+    return draw.one(members);
   };
   for (unsigned k = 0; k < count; ++k) {
     // Mostly on what was made last, so that programs are deep.

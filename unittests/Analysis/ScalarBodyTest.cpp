@@ -77,12 +77,12 @@ public:
   }
 
   Value ofType(const Pool &pool, Type type) {
-    Pool found;
+    Pool members;
     for (Value value : pool)
       if (value.getType() == type)
-        found.push_back(value);
-    if (!found.empty() && !draw.chance(4))
-      return draw.one(found);
+        members.push_back(value);
+    if (!members.empty() && !draw.chance(4))
+      return draw.one(members);
     if (isa<FloatType>(type))
       return program.real(draw.from(-8, 8) / 4.0, type);
     return program.integer(draw.from(-2, 3), type);
@@ -302,11 +302,11 @@ TEST(ScalarBodyTest, ReadsBodiesAtEveryPosition) {
           SmallVector<Value> yielded;
           for (Value init : inits) {
             Type type = elementType(init);
-            Value found;
+            Value result;
             for (Value value : pool)
               if (value.getType() == type)
-                found = value;
-            yielded.push_back(found ? found : bodies.ofType(pool, type));
+                result = value;
+            yielded.push_back(result ? result : bodies.ofType(pool, type));
           }
           linalg::YieldOp::create(b, loc, yielded);
         });

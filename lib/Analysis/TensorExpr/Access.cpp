@@ -232,8 +232,8 @@ Expr ExprGraph::seeThroughBody(Value tensor, ArrayRef<IndexPoly> indices) {
   for (const IndexPoly &at : indices)
     place.second.push_back(at.terms);
   if (auto it = gathered.find(tensor); it != gathered.end())
-    if (auto found = it->second.find(place); found != it->second.end())
-      return found->second ? add(*found->second) : nullptr;
+    if (auto element = it->second.find(place); element != it->second.end())
+      return element->second ? add(*element->second) : nullptr;
   Expr element = read();
   if (polyDepth == 0 && scalarDepth == 0)
     gathered[tensor][place] = element;

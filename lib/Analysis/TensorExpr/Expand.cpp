@@ -127,11 +127,11 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
   if (!op.hasPureTensorSemantics())
     return nullptr;
   OpOperand *init = op.getDpsInitOperand(result);
-  SmallVector<std::optional<IndexPoly>> found(op.getNumLoops());
+  SmallVector<std::optional<IndexPoly>> positions(op.getNumLoops());
   AffineMap outMap = op.getMatchingIndexingMap(init);
   for (auto [expr, at] : llvm::zip(outMap.getResults(), indices)) {
     if (auto dim = dyn_cast<AffineDimExpr>(expr))
-      found[dim.getPosition()] = at;
+      positions[dim.getPosition()] = at;
     else if (!isa<AffineConstantExpr>(expr))
       return nullptr;
   }
@@ -139,8 +139,8 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
   SmallVector<AtomId, 1> bound;
   SmallVector<IndexPoly> loops;
   SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();
-  for (unsigned k = 0; k < found.size(); ++k) {
-    if (!found[k]) {
+  for (unsigned k = 0; k < positions.size(); ++k) {
+    if (!positions[k]) {
       if (iterators[k] != utils::IteratorType::reduction)
         return nullptr;
       IndexPoly extent;
@@ -157,16 +157,16 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
         return nullptr;
       // One element needs no sum, beside others that do.
       if (extent == IndexPoly(1) && numberOfSums(op) > 0) {
-        found[k] = IndexPoly(0);
+        positions[k] = IndexPoly(0);
       } else {
         IndexPoly loop = space.loop(extent);
         bound.push_back(*loop.asAtom());
-        found[k] = loop;
+        positions[k] = loop;
       }
     } else if (iterators[k] == utils::IteratorType::reduction) {
       return nullptr;
     }
-    loops.push_back(*found[k]);
+    loops.push_back(*positions[k]);
   }
   llvm::DenseMap<Value, Expr> known;
   for (OpOperand &operand : op->getOpOperands()) {

@@ -479,9 +479,9 @@ void IndexSpace::visit(const IndexPoly &poly,
 }
 
 bool IndexSpace::mentions(const IndexPoly &poly, AtomId id) const {
-  bool found = false;
-  visit(poly, [&](AtomId other) { found |= other == id; });
-  return found;
+  bool isMentioned = false;
+  visit(poly, [&](AtomId other) { isMentioned |= other == id; });
+  return isMentioned;
 }
 
 IndexPoly IndexSpace::apply(AffineExpr expr, ArrayRef<IndexPoly> operands,

@@ -50,11 +50,11 @@ ScoreInputs diffattn::getScoreInputs(DifferentialMapsOpInterface op) {
   ScoreInputs inputs;
   inputs.rules = getScoreRules(op);
   for (MaskOperand operand : kMaskOperands) {
-    OpOperand *found = op.findMaskOperand(operand);
-    if (!found)
+    OpOperand *use = op.findMaskOperand(operand);
+    if (!use)
       continue;
-    inputs.masked.push_back({operand, found->get()});
-    inputs.maskedAxes.push_back(op.getAxisRoles(found->getOperandNumber()));
+    inputs.masked.push_back({operand, use->get()});
+    inputs.maskedAxes.push_back(op.getAxisRoles(use->getOperandNumber()));
   }
   inputs.qLayout = op.getQLayout();
   inputs.kLayout = op.getKLayout();
