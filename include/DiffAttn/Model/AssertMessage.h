@@ -13,8 +13,8 @@
 
 namespace mlir::diffattn {
 
-/// The message of an assertion where the sides of its comparison, `{0}` and
-/// `{1}`, cannot be told.
+/// The message of an assertion without the values of the sides of its
+/// comparison, `{0}` and `{1}`.
 inline std::string withoutSides(llvm::StringRef message) {
   for (llvm::StringRef side : {", but got {0}", ", but got {1}"})
     message.consume_back(side);

@@ -1,4 +1,4 @@
-//===- ExportFunctions.cpp - what the object shows -===//
+//===- ExportFunctions.cpp - public symbols of the object -----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -18,8 +18,8 @@ namespace mlir::diffattn {
 
 using namespace mlir;
 
-/// Puts a view of all of `source`'s buffer in the place of `op`. The type may
-/// know less than the folded values do.
+/// Puts a view of all of `source`'s buffer in the place of `op`. Fewer sizes
+/// and strides may be static in the type than in the folded values.
 static void reinterpret(PatternRewriter &rewriter, Operation *op,
                         MemRefType type,
                         memref::ExtractStridedMetadataOp source,

@@ -12,10 +12,10 @@
 
 namespace mlir::diffattn {
 
-/// Asserts a comparison. In `message` `{0}` and `{1}` stand for its sides; what
-/// is known now is written out, since a constant changes its side. Of the other
-/// predicates those are left out that these turn into when sides change, so
-/// that the lowering of the assertion can tell which is which.
+/// Asserts a comparison. In `message` `{0}` and `{1}` stand for its sides;
+/// constants among them are written out, since a constant changes its side.
+/// Predicates that others turn into when sides change are not allowed, so that
+/// the lowering of the assertion can find the order of the sides.
 cf::AssertOp assertThat(OpBuilder &builder, Location loc,
                         arith::CmpIPredicate predicate, Value a, Value b,
                         const Twine &message);

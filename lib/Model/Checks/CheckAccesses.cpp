@@ -264,7 +264,7 @@ void AccessChecker::checkShift(Operation *op) {
           std::to_string(width) + " bits");
 }
 
-/// A loop goes up, and its counter does not wrap around behind its end.
+/// A loop goes up, and its counter does not wrap around beyond its end.
 void AccessChecker::checkSteps(LoopLikeOpInterface loop) {
   auto steps = loop.getLoopSteps(), ends = loop.getLoopUpperBounds();
   if (!steps || !ends)

@@ -380,8 +380,8 @@ void Guards::requireInside(const IndexUse &use, StringRef message) {
       Value zero = arith::ConstantIntOp::create(b, 0, 64);
       if (isa<MemRefType>(use.memref.getType()) &&
           cast<MemRefType>(use.memref.getType()).isDynamicDim(use.axis)) {
-        // An axis without elements holds no index, and none is asked for if
-        // the largest is 0 because no loop runs.
+        // An axis without elements holds no index; where no loop runs, the
+        // largest index is 0, and the size is taken for 1.
         for (unsigned i = 0; i < generic.getNumLoops(); ++i) {
           auto extent = IndexFacts::findExtent(generic, i);
           Value count = sizeOf(b, extent->first, extent->second);

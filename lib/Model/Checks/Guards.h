@@ -86,7 +86,7 @@ private:
 
   IndexFacts &facts;
   AliasAnalysis aliases;
-  /// Ops of bodies that are only safe behind the assertion before them.
+  /// Ops of bodies that are only safe after the assertion before them.
   llvm::SmallPtrSet<Operation *, 8> guardedHere;
 };
 

@@ -1,4 +1,4 @@
-//===- IndexFacts.cpp - what is known of indices without running ----------===//
+//===- IndexFacts.cpp - static facts about indices ------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -250,7 +250,7 @@ static std::optional<unsigned> peelUnsigned(Value integer) {
   return from.getIntOrFloatBitWidth();
 }
 
-/// Whether `user` is only reached behind `assertion`.
+/// Whether `user` is only reached after `assertion`.
 static bool isBehind(Operation *assertion, Operation *user) {
   Operation *at = assertion->getBlock()->findAncestorOpInBlock(*user);
   return at && assertion->isBeforeInBlock(at);
@@ -398,8 +398,8 @@ void IndexFacts::learn(cf::AssertOp assertion, bool isUnconditional) {
 }
 
 /// Whether `number` is a sum of sizes, counters up to sizes and a constant:
-/// code that computes it does not wrap around, so it is what the polynomial
-/// says.
+/// code that computes it does not wrap around, so it has the polynomial's
+/// value.
 bool IndexFacts::isFarFromOverflow(const IndexPoly &number) {
   constexpr int64_t kFar = int64_t(1) << 48;
   for (const auto &[monomial, coefficient] : number.terms) {

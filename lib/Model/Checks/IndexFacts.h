@@ -1,4 +1,4 @@
-//===- IndexFacts.h - what is known of indices without running --*- C++ -*-===//
+//===- IndexFacts.h - static facts about indices ----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -24,7 +24,7 @@ public:
   tensorexpr::IndexPoly polyOf(OpFoldResult integer);
   tensorexpr::IndexPoly sizeOf(Value memref, int64_t axis);
   /// How often loop `number` of `op` runs, as a polynomial and as the axis of
-  /// the operand that says so; none if no axis is that loop.
+  /// an operand with that size; none if no axis is that loop.
   std::optional<tensorexpr::IndexPoly> extentOf(linalg::LinalgOp op,
                                                 unsigned number);
   /// The counter of loop `number`.
@@ -38,8 +38,7 @@ public:
   /// Whether `poly` is never negative where `user` runs.
   bool isNotNegative(const tensorexpr::IndexPoly &poly, Operation *user);
 
-  /// Takes it that `assertion` holds behind it, and everywhere if
-  /// `isUnconditional`.
+  /// Assumes `assertion` to hold after it, and everywhere if `isUnconditional`.
   void learn(cf::AssertOp assertion, bool isUnconditional);
   /// Takes it that the condition of `branch` holds in its first region, and
   /// does not hold in its second one.

@@ -256,8 +256,8 @@ void SizeAssertions::require(Operation *op, const SizeRelation &relation) {
   const std::string where = onAxis(
       at.argument ? "axis " + std::to_string(at.axis) : at.onAxis(), true);
   std::string message = begin(op, at);
-  // The side that is expected is the size itself where that is fine, so that
-  // a message can tell it otherwise.
+  // The expected side is the size itself where it fits; elsewhere it is the
+  // number that the message shows.
   switch (relation.kind) {
   case Kind::AtLeast:
     return check(builder, loc, arith::CmpIPredicate::sge, size,

@@ -35,8 +35,8 @@ public:
   explicit SizeAssertions(FunctionOpInterface function)
       : function(function), graph(function, /*trusting=*/false) {}
 
-  /// Before `op`, `a` and `b` are equal; `what` says what they are the sizes
-  /// of, where no axis says it.
+  /// Before `op`, `a` and `b` are equal; `what` names their kind, where no axis
+  /// does.
   void requireEqual(Operation *op, const Size &a, const Size &b,
                     StringRef what = "size");
   /// A rule of a verifier holds.

@@ -154,7 +154,7 @@ static LLVM::LLVMFuncOp declareAlloc(ModuleOp module,
       getOrDeclareRuntimeFunction(builder, module, function);
   if (failed(alloc))
     return nullptr;
-  // Lets LLVM tell buffers of one function apart.
+  // With noalias LLVM sees that buffers of one function are distinct.
   alloc->setResultAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(),
                        builder.getUnitAttr());
   return *alloc;

@@ -87,8 +87,7 @@ struct ConvertAssertToRuntimePass final
   }
 
 private:
-  /// The sides of the comparison that `condition` is, as i64: what a message
-  /// may tell.
+  /// The sides of the comparison that `condition` is, as i64, for the message.
   static std::optional<std::pair<Value, Value>> findSides(Value condition) {
     auto compare = condition.getDefiningOp<arith::CmpIOp>();
     if (!compare)

@@ -159,7 +159,8 @@ struct ConvertGpuLaunchToRuntimePass final
       if (auto name = kernel.getAs<StringAttr>("name"))
         numbers[name.getValue()] = i;
     OpBuilder b(&getContext());
-    // Before launches go: they tell what the host leaves alone.
+    // Done before launches are lowered, since these show that the host leaves
+    // memory alone.
     if (!findHostAccess(getOperation()) && failed(convertCopies(b)))
       return signalPassFailure();
     for (gpu::LaunchFuncOp launch : launches)

@@ -1,4 +1,4 @@
-//===- HostAccess.cpp - what the host does to buffers ---------------------===//
+//===- HostAccess.cpp - accesses of the host to buffers -------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

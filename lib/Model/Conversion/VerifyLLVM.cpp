@@ -21,7 +21,8 @@ namespace {
 struct VerifyLLVMPass final
     : diffattn::impl::VerifyLLVMPassBase<VerifyLLVMPass> {
   void runOnOperation() override {
-    // A cast is left beside an op, and says less.
+    // An op is a better subject of the error than a cast, which is left beside
+    // it.
     Operation *op = nullptr, *cast = nullptr;
     getOperation()->walk<WalkOrder::PreOrder>([&](Operation *inner) {
       if (inner == getOperation())

@@ -178,9 +178,9 @@ static std::string describe(Operation *op) {
   return text;
 }
 
-/// "line:column" of the module that `module` is the location of, with the file
-/// before it if it is another one; empty if nobody knows. Code is kept for
-/// modules of any name, so that the module's own is no part of it.
+/// "line:column" of `location`, with the file before it if it is not that of
+/// `module`; empty if it is in no file. Code is cached for modules of any name,
+/// so the module's own name is left out.
 static std::string describePlace(Location location, Location module) {
   FileLineColLoc file;
   location->walk([&](Location part) {
@@ -232,7 +232,7 @@ private:
     return success();
   }
 
-  /// The address of what the runtime is told of the op.
+  /// Address of the op's text for the runtime's trace.
   Value getText(CountBuilder &b, Operation *op, size_t number) {
     auto function = op->getParentOfType<func::FuncOp>();
     const std::string text =

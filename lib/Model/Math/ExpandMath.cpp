@@ -118,7 +118,7 @@ struct ExpandExp2 final : OpRewritePattern<math::Exp2Op> {
 /// On a logarithm whose operand is normal, zero or no number.
 constexpr StringLiteral kOfNormal = "diffattn.of_normal";
 
-/// On an error function whose sign is not asked for.
+/// Attribute of an error function whose sign does not matter.
 constexpr StringLiteral kWithoutSign = "diffattn.without_sign";
 
 /// Upstream's approximation of erf(-0) is 0.
@@ -190,7 +190,7 @@ struct ExpandNearOne final : OpRewritePattern<Op> {
     Value quotient =
         isExp ? arith::DivFOp::create(b, arith::MulFOp::create(b, far, x), log)
               : arith::DivFOp::create(b, arith::MulFOp::create(b, log, x), far);
-    // Beyond, u says all: it is 0, infinite or NaN, or x is.
+    // Beyond, u decides: it is 0, infinite or NaN, or x is.
     Value plain = isExp ? far : log;
     Value size = math::AbsFOp::create(b, x);
     Value isNear = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, size,
@@ -209,7 +209,7 @@ struct ExpandNearOne final : OpRewritePattern<Op> {
 };
 
 /// `arith.maxnumf` and `arith.minnumf` as comparisons: LLVM 22 vectorizes
-/// reductions by them, and for 5 or 6 elements forgets those behind the fourth.
+/// reductions by them, and for 5 or 6 elements drops those after the fourth.
 template <typename Op, arith::CmpFPredicate Wins>
 struct ExpandNumber final : OpRewritePattern<Op> {
   using OpRewritePattern<Op>::OpRewritePattern;

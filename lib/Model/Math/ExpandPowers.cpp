@@ -63,8 +63,8 @@ Value powerOfSize(ImplicitLocOpBuilder &b, Value size, Value y) {
   return powerOfTwo(b, arith::MulFOp::create(b, y, logOfSize(b, size)));
 }
 
-/// With what C says of signs, zeros and infinities: upstream's expansion is NaN
-/// for every x below 0.
+/// Powers with C's results for signs, zeros and infinities: upstream's
+/// expansion is NaN for every x below 0.
 struct ExpandPower final : OpRewritePattern<math::PowFOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(math::PowFOp op,

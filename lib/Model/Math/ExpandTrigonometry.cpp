@@ -21,7 +21,7 @@ namespace {
 /// From here on a reduction in f64 has too few bits of pi/2 or of the quotient.
 constexpr double kLarge = 0x1p+30;
 
-/// Bits of 2/pi behind its binary point, 64 from each of 0, 32, 64, ...
+/// Bits of 2/pi after its binary point, 64 from each of 0, 32, 64, ...
 constexpr uint64_t kBitsOfTwoOverPi[] = {
     0xA2F9836E4E441529, 0x4E441529FC2757D1, 0xFC2757D1F534DDC0,
     0xF534DDC0DB629599, 0xDB6295993C439041, 0x3C439041FE5163AB};
@@ -85,7 +85,7 @@ struct AngleBuilder {
     Value first =
         arith::SubIOp::create(b, right(bits, number(23)), number(152));
     Value shift = both(first, number(31)), word = right(first, number(5));
-    // 128 bits from `word` on: the last word that is asked for is 3.
+    // 128 bits from `word` on, which is at most 3.
     Value high = number(kBitsOfTwoOverPi[0]), low = number(kBitsOfTwoOverPi[2]);
     for (int at = 1; at < 4; ++at) {
       Value isBehind =
@@ -93,7 +93,7 @@ struct AngleBuilder {
       high = wide.choose(isBehind, number(kBitsOfTwoOverPi[at]), high);
       low = wide.choose(isBehind, number(kBitsOfTwoOverPi[at + 2]), low);
     }
-    // The upper 96 behind `shift`, which is at most 31, in words of 32.
+    // The upper 96 after `shift`, which is at most 31, in words of 32.
     Value intoHigh = right(right(low, number(1)),
                            arith::SubIOp::create(b, number(63), shift));
     high = arith::OrIOp::create(b, left(high, shift), intoHigh);

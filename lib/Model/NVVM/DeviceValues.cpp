@@ -1,4 +1,4 @@
-//===- DeviceValues.cpp - what the host does not know -===//
+//===- DeviceValues.cpp - values on the device alone ----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -229,9 +229,9 @@ private:
     });
   }
 
-  /// Whether `second` sees what `first` wrote, and writes nothing that `first`
-  /// may read too late. Rows' values are handed on in registers, and written by
-  /// one thread; an element is always the same thread's.
+  /// Whether `second` sees the writes of `first`, and writes nothing that
+  /// `first` may read too late. Rows' values pass in registers, and one thread
+  /// writes them; an element is always the same thread's.
   bool inOrder(const Phase &first, const Phase &second) {
     bool rowFirst = getPlace(first) != Place::Element;
     bool rowSecond = getPlace(second) != Place::Element;

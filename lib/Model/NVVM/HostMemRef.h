@@ -15,8 +15,8 @@ namespace mlir::diffattn::linalggpu {
 /// Bytes that one element takes in memory; i1 takes one.
 int64_t bytesOf(Type element);
 
-/// Size `axis` of `memref`, where the host knows it: a constant, what a
-/// `memref.subview` says, or a `memref.dim`.
+/// Size `axis` of `memref` on the host: a constant, an operand of a
+/// `memref.subview`, or a `memref.dim`.
 OpFoldResult sizeOf(ImplicitLocOpBuilder &host, Value memref, int64_t axis);
 /// Stride `axis` in elements.
 OpFoldResult strideOf(ImplicitLocOpBuilder &host, Value memref, int64_t axis);

@@ -21,7 +21,7 @@ constexpr int64_t kWarp = 32;
 struct Emission {
   KernelModule &kernels;
   ImplicitLocOpBuilder &host;
-  /// The status word of the function at hand, a memref<i32>, or null if no
+  /// The status word of the present function, a memref<i32>, or null if no
   /// assertion sets one.
   Value status;
 };
@@ -58,7 +58,7 @@ void emitRowReduction(Emission &emission, const RowGroup &group,
 /// `op`, which is gone if there are none.
 void emitSmallGemm(Emission &emission, GemmOp op);
 
-/// Sizes of the loops of `phase` as the host knows them.
+/// Sizes of the loops of `phase` as values or constants of the host.
 SmallVector<OpFoldResult> getLoopSizes(ImplicitLocOpBuilder &host,
                                        const Phase &phase);
 

@@ -56,9 +56,9 @@ struct Launch {
   void emit(ImplicitLocOpBuilder &host) const;
 };
 
-/// Builds one kernel. What it needs from the host becomes an argument when it
-/// is first asked for. Numbers of loops and offsets are of type index;
-/// structured control flow and `arith` ops are lowered later with all kernels.
+/// Builds one kernel. A value of the host becomes an argument at its first use.
+/// Numbers of loops and offsets are of type index; structured control flow and
+/// `arith` ops are lowered later with all kernels.
 class KernelWriter {
 public:
   /// Host values are made by `host`; loops in `enclosing` become the kernel's.
@@ -71,7 +71,7 @@ public:
   Value index(int64_t value);
   Value add(Value x, Value y);
   Value mul(Value x, Value y);
-  /// A size that the host knows.
+  /// A size of the host as an index of the kernel.
   Value size(OpFoldResult value);
   /// Thread of the block, and block, as an index.
   Value thread();

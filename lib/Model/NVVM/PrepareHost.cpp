@@ -76,8 +76,8 @@ static bool isAdjacent(Value buffer, int64_t fromLast) {
          (fromLast == 0 && type.getDimSize(axis) == 1);
 }
 
-/// Whether the caller chooses where the rows of `buffer` lie. They may then
-/// run backwards or all be one, and cuBLASLt wants each behind the last.
+/// Whether the caller chooses the strides of `buffer`. Its rows may then run
+/// backwards or all be one, and cuBLASLt needs each after the last.
 static bool hasRowsOfTheCaller(Value buffer) {
   while (auto view = buffer.getDefiningOp<ViewLikeOpInterface>())
     buffer = view.getViewSource();

@@ -17,12 +17,13 @@ namespace mlir::diffattn::linalggpu {
 /// Writes every named op of linalg and every copy as a `linalg.generic`.
 LogicalResult generalize(func::FuncOp function, RewriterBase &rewriter);
 
-/// Sizes that a body asks for are asked before its op: the host knows them.
+/// Moves `memref.dim` ops of a body before its op, so that the host computes
+/// the sizes.
 void hoistSizes(func::FuncOp function);
 
-/// Products read and write rows (B also columns) whose elements lie side by
-/// side, each row behind the last: other operands get a contiguous buffer, to
-/// and from which is copied.
+/// Products read and write rows (B also columns) whose elements are contiguous,
+/// each row after the last: other operands are copied to and from a contiguous
+/// buffer.
 void copyOddMatrices(func::FuncOp function);
 
 /// Moves what only sets a fresh buffer to before the buffer's next use, where

@@ -218,7 +218,7 @@ void RowEmitter::writeAssertion(Row &row, const Phase &phase) {
   Value wrong =
       arith::XOrIOp::create(b, fine, arith::ConstantIntOp::create(b, 1, 1));
   w.branch(arith::AndIOp::create(b, wrong, row.isFirst), [&] {
-    // The first one that fails is told.
+    // The first one that fails sets the word.
     Value known = w.load(word, {});
     Value isFree =
         arith::CmpIOp::create(b, arith::CmpIPredicate::eq, known, none);

@@ -106,7 +106,7 @@ SmallVector<Value> SmallGemmEmitter::addVectors(Kernel &kernel, Value first,
                                                 ValueRange sums) {
   KernelWriter &w = kernel.w;
   gpucode::GpuBuilder &b = w.getBuilder();
-  // All that comes from memory is asked for before the first sum.
+  // All loads are issued before the first sum.
   SmallVector<SmallVector<Value>> columns, rows;
   for (int64_t i = 0; i < vectors; ++i) {
     Value vector = w.add(first, w.index(i * getThreadsPerColumn())), inside;
@@ -214,7 +214,8 @@ Value SmallGemmEmitter::addWarps(Kernel &kernel, Value sum) {
   w.branch(beginsPart(kernel),
            [&] { w.store(sum, shared, {warp, kernel.row}); });
   b.barrier();
-  // The column's first warp is asked; others read some place that is there.
+  // The column's first warp uses the sums; others read some place that is
+  // there.
   SmallVector<Value> parts;
   for (int64_t i = 0; i < schedule.warpsPerColumn; ++i)
     parts.push_back(w.load(
@@ -242,7 +243,7 @@ Launch SmallGemmEmitter::write(int64_t rows) {
   Value column =
       w.add(w.mul(w.block(), w.index(columnsPerBlock)),
             arith::DivUIOp::create(b, thread, w.index(getThreadsPerColumn())));
-  // No thread leaves before the barrier: those behind the last column read it.
+  // No thread leaves before the barrier: those beyond the last column read it.
   Value one = w.index(1);
   kernel.column =
       arith::MinUIOp::create(b, column, arith::SubIOp::create(b, columns, one));

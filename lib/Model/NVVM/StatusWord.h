@@ -26,11 +26,11 @@ int64_t getStatusCode(cf::AssertOp check);
 /// out for what the word holds.
 bool clearsStatus(Operation *op);
 
-/// Numbers the assertions in `module` about values that only the device knows.
-/// What the host decides by them it decides as if they held. Public functions
-/// get a status word, which they clear first and have
-/// `diffattn_rt_device_check` read at their end; private ones get it as their
-/// last argument. Returns the words, none if there is no such assertion.
+/// Numbers the assertions in `module` about values that are on the device
+/// alone. The host continues as if they held. Public functions get a status
+/// word, which they clear first and have `diffattn_rt_device_check` read at
+/// their end; private ones get it as their last argument. Returns the words,
+/// none if there is no such assertion.
 FailureOr<DenseMap<func::FuncOp, Value>> addStatusWords(ModuleOp module);
 
 } // namespace mlir::diffattn::linalggpu

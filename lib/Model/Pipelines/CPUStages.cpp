@@ -1,4 +1,4 @@
-//===- CPUStages.cpp - what code for a CPU goes through -------------------===//
+//===- CPUStages.cpp - passes for a CPU -----------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

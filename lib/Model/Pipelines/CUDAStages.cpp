@@ -1,4 +1,4 @@
-//===- CUDAStages.cpp - what code for a GPU goes through ------------------===//
+//===- CUDAStages.cpp - passes for a GPU ----------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

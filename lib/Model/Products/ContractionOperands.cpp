@@ -1,4 +1,4 @@
-//===- ContractionOperands.cpp - what a contraction really reads ----------===//
+//===- ContractionOperands.cpp - values that a contraction reads ----------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- ContractionOperands.h - what a contraction really reads --*- C++ -*-===//
+//===- ContractionOperands.h - values that a contraction reads --*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -40,8 +40,8 @@ static bool isSame(Value x, Value y) {
 }
 
 namespace {
-/// A product that nothing else reads, behind a reshape of its rows if they are
-/// of several axes.
+/// A product without other readers, before a reshape of its rows if they are of
+/// several axes.
 struct Side {
   GemmOp gemm;
   tensor::ExpandShapeOp expand;

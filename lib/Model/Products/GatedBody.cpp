@@ -14,14 +14,13 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// A number without the widenings and roundings behind it.
+/// A number before it is widened and rounded.
 struct Number {
   Value value;
   /// Whether it was of the narrow type at some point, or is computed in it.
   bool isRounded = false;
 
-  /// The op that computes it, if it is an `OpTy` that rounds once as IEEE 754
-  /// says.
+  /// The op that computes it, if it is an `OpTy` that rounds once by IEEE 754.
   template <typename OpTy>
   OpTy as() const {
     auto op = value.getDefiningOp<OpTy>();

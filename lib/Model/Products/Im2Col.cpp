@@ -63,8 +63,8 @@ static bool isWorthProducts(linalg::LinalgOp op,
 }
 
 /// A convolution whose filter and result are matrices as they lie: the result
-/// has its channels behind the batches or last of all. In groups it is one for
-/// each of them, whose channels lie behind the batches.
+/// has its channels after the batches or last of all. In groups it is one for
+/// each of them, whose channels lie after the batches.
 static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
   if (op.getNumDpsInputs() != 2 || op.getNumDpsInits() != 1 ||
       !op.hasPureTensorSemantics() || !linalg::isaConvolutionOpInterface(op) ||
@@ -100,7 +100,7 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
     if (ShapedType::isDynamic(convolution.sizes[loop]) &&
         !llvm::is_contained(dims->batch, loop))
       return std::nullopt;
-  // Batches, the image's axes, and the channels before or behind these.
+  // Batches, the image's axes, and the channels before or after these.
   const unsigned channel = dims->outputChannel.front();
   const bool isLast = result.back() == channel;
   SmallVector<unsigned> batches, image, inner;

@@ -84,7 +84,7 @@ private:
     return groups;
   }
   /// For each axis but the added ones, itself and the added ones before it, or
-  /// behind the last.
+  /// after the last.
   SmallVector<ReassociationIndices> units() const {
     SmallVector<ReassociationIndices> groups;
     ReassociationIndices pending;

@@ -62,7 +62,7 @@ private:
   Value offsetBy(Value address, Value elements, Type element);
 };
 
-/// The diffattn_gemm_flags that ask for the tiles of `target`; 0: it has none.
+/// The diffattn_gemm_flags for the tiles of `target`; 0: it has none.
 int32_t getTileFlags(const CpuTarget &target);
 
 /// Writes `op`, on buffers, as a call of the runtime, and erases it.

@@ -1,4 +1,4 @@
-//===- LinalgGpuSchedule.cpp - how a GPU computes other ops ---------------===//
+//===- LinalgGpuSchedule.cpp - schedules of other GPU kernels -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -60,8 +60,8 @@ diffattn::selectGpuSmallGemmSchedule(int64_t k, int64_t bytes) {
   const int64_t elements = kChunkBytes / bytes;
   if (k <= 0 || k % elements)
     return std::nullopt;
-  // All of a row is asked for at once, if a block has enough threads for that:
-  // what such a product takes is a few trips to memory, not bandwidth.
+  // All loads of a row are issued at once, if a block has enough threads for
+  // that: such a product takes a few trips to memory, not bandwidth.
   const auto turns = static_cast<int64_t>(
       llvm::PowerOf2Ceil(llvm::divideCeil(k / elements, kWarp * kVectors)));
   return GpuSmallGemmSchedule{kBlockWarps * kWarp, std::min(turns, kBlockWarps),

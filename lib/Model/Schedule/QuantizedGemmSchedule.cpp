@@ -26,7 +26,8 @@ mlir::diffattn::selectQuantizedGemmSchedule(const CpuTarget &target,
   schedule.fewRows = bits == 8 || target.vectorRegisters >= 32 ? 2 : 0;
   schedule.unroll = 8;
   schedule.itemBytes = 128 << 10;
-  // Widening keeps a core so busy that it asks for too few lines by itself.
+  // Widening keeps a core so busy that it has too few loads under way by
+  // itself.
   schedule.prefetchBytes = 4096;
   schedule.passRows = 32;
   schedule.wideBytes = 4 << 20;

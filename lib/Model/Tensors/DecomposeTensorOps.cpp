@@ -22,7 +22,8 @@ namespace mlir::diffattn {
 using namespace mlir;
 
 namespace {
-/// `linalg.softmax` and its like know how to be made of simpler ops.
+/// Decomposes `linalg.softmax` and the like into simpler ops by their
+/// interface.
 struct DecomposeAggregate final
     : OpInterfaceRewritePattern<linalg::AggregatedOpInterface> {
   using OpInterfaceRewritePattern::OpInterfaceRewritePattern;
@@ -46,8 +47,8 @@ struct DecomposeAggregate final
   }
 
 private:
-  /// Upstream takes what is read and what is written for one type: each gets
-  /// the sizes that the other one knows.
+  /// Gives input and result each the static sizes of the other: upstream takes
+  /// them for one type.
   static void joinSizes(linalg::SoftmaxOp op, PatternRewriter &rewriter) {
     auto source = cast<RankedTensorType>(op.getInput().getType());
     auto target = cast<RankedTensorType>(op.getOutput().getType());

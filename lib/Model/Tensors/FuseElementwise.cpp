@@ -79,8 +79,8 @@ bool isOverwritten(linalg::GenericOp op, OpOperand &init) {
 }
 
 /// Frees an element-wise op from an init that it does not read. Upstream's
-/// pattern does so for every init; one that is a part of a larger tensor says
-/// where the result goes, and without it a copy would bring it there.
+/// pattern does so for every init; one that is a part of a larger tensor is the
+/// result's destination, and without it the result would be copied there.
 struct DropUnreadInit final : OpRewritePattern<linalg::GenericOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(linalg::GenericOp op,

@@ -12,7 +12,7 @@
 
 namespace mlir::diffattn {
 
-/// Slots of the weights that `module` declares. Constants lie behind them.
+/// Slots of the weights that `module` declares. Constants come after them.
 int64_t getNumWeightSlots(ModuleOp module);
 
 /// The declaration of the external table `diffattn_weights`, made if it is not

@@ -1,4 +1,4 @@
-//===- HostAccess.h - what the host does to buffers -------------*- C++ -*-===//
+//===- HostAccess.h - accesses of the host to buffers -----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

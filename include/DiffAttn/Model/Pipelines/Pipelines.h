@@ -51,11 +51,11 @@ struct PipelineOptions {
   bool raise = true;
   /// Whether to leave out checks of indices and slices that are data.
   bool unchecked = false;
-  /// Whether code for a CPU says when its products and attentions begin and
-  /// end.
+  /// Whether code for a CPU reports the begin and end of its products and
+  /// attentions to a trace.
   bool trace = false;
-  /// How far ahead of weights, keys and values that are read once lines are
-  /// asked for, in bytes; 0: not at all, -1: as the instruction set has it.
+  /// Prefetch distance in bytes for weights, keys and values that are read
+  /// once; 0: none, -1: the instruction set's.
   int64_t prefetchBytes = -1;
   /// The most threads to use; 0 leaves it to the runtime.
   int64_t threads = 0;

@@ -1,4 +1,4 @@
-//===- LinalgGpuSchedule.h - how a GPU computes other ops -------*- C++ -*-===//
+//===- LinalgGpuSchedule.h - schedules of other GPU kernels -----*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
