@@ -29,7 +29,7 @@ struct Operand {
 };
 
 /// Builds the code of one function. Every method that may fail returns false
-/// after it told the machine why.
+/// after it gave the machine the error.
 class CodeBuilder {
 public:
   CodeBuilder(FunctionCode &function, Machine &machine)
@@ -45,7 +45,7 @@ public:
   Register get(Value value) const { return registers.lookup(value); }
   int32_t scalar(Value value) const { return get(value).number; }
   /// A register for a value that an op or block defines; fails for types that
-  /// the interpreter does not know.
+  /// the interpreter does not support.
   bool define(Value value, Register &result);
   bool define(ValueRange values, SmallVectorImpl<Register> *results = nullptr);
   /// Makes `value` another name for what `result` holds.

@@ -104,7 +104,7 @@ struct Attention : MapsAndEnd {
     int32_t init, result;
     FloatKind kind;
   };
-  /// Destinations of the output and of what else is asked for.
+  /// Destinations of the output and of the other results.
   SmallVector<Destination, 4> destinations;
 
   /// By how much of their magnitudes, the usual and the flat one, results are

@@ -1,4 +1,4 @@
-//===- DiffAttnOps.h - what ops of ours share -------------------*- C++ -*-===//
+//===- DiffAttnOps.h - shared code of the dialect's ops ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -13,7 +13,7 @@
 using namespace mlir;
 using namespace mlir::diffattn::interpreter;
 
-/// The first place in a file that `loc` speaks of.
+/// The first place in a file within `loc`.
 static FileLineColLoc findFile(Location loc) {
   FileLineColLoc file;
   loc->walk([&](Location inner) {

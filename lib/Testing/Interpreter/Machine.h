@@ -123,8 +123,7 @@ public:
   /// An array of the same elements that may be written; null after a failure.
   Array makeWritable(const Inst &inst, Array array);
 
-  /// The code of `function`, built when it is first asked for; null after a
-  /// failure.
+  /// The code of `function`, built at the first call; null after a failure.
   FunctionCode *getCode(Operation *function);
 
   const Options &options;

@@ -44,7 +44,7 @@ struct IntegerPower {
   static bool run(Machine &m, const Inst &inst) {
     const double base = m.scalars[inst.a].f;
     const int64_t exponent = m.scalars[inst.b].i;
-    // The exponent as f64 may have lost its last bit, which says the sign.
+    // The exponent as f64 may have lost its last bit, which decides the sign.
     const double magnitude =
         std::pow(std::fabs(base), static_cast<double>(exponent));
     const bool negative = std::signbit(base) && (exponent & 1);

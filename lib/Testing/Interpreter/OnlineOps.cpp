@@ -245,7 +245,7 @@ static bool runMerge(Machine &m, const Inst &inst) {
 struct RowSum {
   double sum, factor = 1, logarithm = -kInf;
 
-  /// `max` and `sink` are absent where nothing asks for them.
+  /// `max` and `sink` are absent for sums without them.
   RowSum(double total, std::optional<double> max, std::optional<double> sink)
       : sum(total) {
     if (total == 0 || !max)
@@ -280,7 +280,7 @@ static bool runFinalize(Machine &m, const Inst &inst) {
   if (!m.count(given[1].getNumElements() * 8, inst.op) || !to.begin(m, inst))
     return false;
   const bool isTransposed = op.getOLayout() == diffattn::Layout::BTHD;
-  // Destinations behind the first.
+  // Indices of the destinations after the first.
   const int64_t lse1 = op.getLse1() ? 1 : 0, lse2 = op.getLse2() ? lse1 + 1 : 0;
   auto sumOf = [&](int64_t map, double total, int64_t head, int64_t heads,
                    int64_t b, int64_t i) {

@@ -149,9 +149,9 @@ inline double roundTo(FloatKind kind, double value, Random &random) {
   });
 }
 
-/// `value` plus what it lacks, of the sign of `rest`, as a number whose last
-/// bit says that something is lacking (round to odd): so a second rounding, to
-/// a narrower type, is that of the exact sum.
+/// `value` plus its error, of the sign of `rest`, as a number whose last bit is
+/// set if there is an error (round to odd): so a second rounding, to a narrower
+/// type, is that of the exact sum.
 inline double roundToOdd(double value, double rest) {
   if (rest == 0.0 || !std::isfinite(value) || (bitsOf(value) & 1))
     return value;

@@ -96,7 +96,7 @@ bool mlir::diffattn::interpreter::buildStructuredOp(CodeBuilder &b,
     details->operands.push_back(std::move(operand));
   }
   details->numInputs = op.getNumDpsInputs();
-  // linalg.index asks for these.
+  // Code of linalg.index sets these.
   for (unsigned loop = 0; loop < op.getNumLoops(); ++loop)
     details->indices.push_back(-1);
   body.walk([&](linalg::IndexOp index) {

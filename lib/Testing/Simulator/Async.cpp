@@ -1,4 +1,4 @@
-//===- Async.cpp - what runs beside the threads of a block ----------------===//
+//===- Async.cpp - agents beside the threads of a block -------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,8 +8,8 @@
 
 using namespace mlir::diffattn::sim;
 
-/// Registers of an SM, and what a thread has when its kernel begins: its share,
-/// by eights, up to what a kernel may ask for.
+/// Registers of an SM, and registers of a thread when its kernel begins: its
+/// share, by eights, up to the most that a kernel may have.
 static constexpr uint32_t kRegisters = 64 << 10, kMostAtStart = 240;
 
 void AsyncState::reset(unsigned threads, unsigned ranks, unsigned wgmmas) {

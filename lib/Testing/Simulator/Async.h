@@ -1,4 +1,4 @@
-//===- Async.h - what runs beside the threads of a block --------*- C++ -*-===//
+//===- Async.h - agents beside the threads of a block -----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

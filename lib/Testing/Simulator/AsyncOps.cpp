@@ -68,7 +68,8 @@ bool Lowering::describeAsync(StringRef name, const CallInst &call,
   return site.kind != OpKind::Step;
 }
 
-/// Whether it only tells the machine what will be wanted, or what may begin.
+/// Whether the instruction is a hint to prefetch, or to start dependent
+/// kernels.
 static bool isHint(StringRef name) {
   return name.starts_with("prefetch.") ||
          name.starts_with("cp.async.bulk.tensor.prefetch.tile.") ||

@@ -88,7 +88,7 @@ public:
   ~Block();
 
   void start(uint64_t index);
-  /// Returns whether the block has ended; else it wants to be resumed.
+  /// Returns whether the block has ended; else it must be resumed.
   bool resume();
   const WorkerStats &getStats() const { return stats; }
 
@@ -138,7 +138,7 @@ private:
     State state = State::Ready;
     uint16_t number = 0;
     uint32_t x = 0, y = 0, z = 0;
-    /// The last instruction that it made the runtime know of.
+    /// The last instruction with which it called the runtime.
     uint32_t site = 0;
     /// The number of a barrier, or the offset of an mbarrier.
     uint32_t barrier = 0;
@@ -314,8 +314,8 @@ private:
 };
 
 void addStats(LaunchStats &to, const LaunchStats &from);
-/// Runs blocks until none of `blocks` is left, as many by turns as the launch
-/// wants, and returns what they counted.
+/// Runs blocks until none of `blocks` is left, `residentBlocks` of the launch
+/// by turns, and returns their counts.
 WorkerStats runBlocks(Launch &launch, uint64_t blocks, unsigned worker);
 
 } // namespace mlir::diffattn::sim

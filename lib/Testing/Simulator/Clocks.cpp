@@ -1,4 +1,4 @@
-//===- Clocks.cpp - what happens before what ------------------------------===//
+//===- Clocks.cpp - vector clocks -----------------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

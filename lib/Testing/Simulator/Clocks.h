@@ -1,4 +1,4 @@
-//===- Clocks.h - what happens before what ----------------------*- C++ -*-===//
+//===- Clocks.h - vector clocks ---------------------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -22,8 +22,8 @@ namespace mlir::diffattn::sim {
 /// do not come here.
 ///
 /// Agents are numbered after the threads: what runs beside them, as copies of
-/// an mbarrier and the wgmma of a warpgroup. Only what waits for an agent is
-/// ordered after it; a barrier hands on that its threads have waited.
+/// an mbarrier and the wgmma of a warpgroup. Only a thread that waits for an
+/// agent is ordered after it; a barrier passes the waits of its threads on.
 class Clocks {
 public:
   using Vector = std::shared_ptr<const std::vector<uint32_t>>;
@@ -53,10 +53,10 @@ public:
   /// All threads met.
   void meetAll();
 
-  /// Adds what `threads` know to `vector`, and moves them on: what they do
-  /// later is not released.
+  /// Adds the vectors of `threads` to `vector`, and advances their times: what
+  /// they do later is not released.
   void release(Vector &vector, llvm::ArrayRef<uint16_t> threads);
-  /// Lets `threads` know what is in `vector`.
+  /// Adds `vector` to the vectors of `threads`.
   void acquire(const Vector &vector, llvm::ArrayRef<uint16_t> threads);
 
 private:

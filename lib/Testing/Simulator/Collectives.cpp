@@ -1,4 +1,4 @@
-//===- Collectives.cpp - what a warp does together ------------------------===//
+//===- Collectives.cpp - collectives of a warp ----------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -157,8 +157,8 @@ static bool isKernel(const Function &function) {
          function.hasFnAttribute("nvvm.kernel");
 }
 
-/// Gives every static array its place, no more aligned than it asks for, and
-/// dynamic memory the place after them.
+/// Gives every static array an address of the alignment that it declares and no
+/// more, and dynamic memory the one after them.
 static void placeShared(Module &module, Lowered &result) {
   DenseMap<Function *, SetVector<Function *>> reached;
   SmallVector<Function *> kernels;

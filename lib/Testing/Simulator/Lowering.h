@@ -30,7 +30,7 @@ struct LoweredKernel {
   /// The static arrays that it can reach, by number.
   std::vector<unsigned> arrays;
   bool usesDynamic = false;
-  /// From `nvvm.reqntid` and `nvvm.maxntid`; 0 where nothing is said.
+  /// From `nvvm.reqntid` and `nvvm.maxntid`; 0 without them.
   std::array<uint32_t, 3> requiredBlock = {0, 0, 0};
   uint32_t maxThreads = 0;
   /// From `nvvm.cluster_dim`.
@@ -54,9 +54,10 @@ struct Lowered {
   unsigned wgmmas = 0;
 };
 
-/// Rewrites `module` so that x86 code can be made from it: memory accesses ask
-/// the runtime where to go, NVVM intrinsics and inline assembly become calls of
-/// the runtime, shared arrays become addresses. Fails on what it does not know.
+/// Rewrites `module` so that x86 code can be made from it: memory accesses get
+/// their address from the runtime, NVVM intrinsics and inline assembly become
+/// calls of the runtime, shared arrays become addresses. Fails on instructions
+/// that it does not support.
 llvm::Expected<Lowered> lowerKernels(llvm::Module &module, unsigned capability);
 
 /// The work on the instructions of one module.

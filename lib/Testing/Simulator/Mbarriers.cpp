@@ -123,7 +123,7 @@ void Block::completeBytes(uint32_t offset, Mbarrier &barrier, uint32_t bytes,
 void Block::endPhase(uint32_t offset, Mbarrier &barrier, uint32_t site) {
   if (barrier.pending || barrier.bytes)
     return;
-  // Whoever waits by parity could not tell the two apart.
+  // A wait by parity could not distinguish the two phases.
   if (!barrier.isSeen)
     report(FaultKind::BarrierMismatch, site,
            "expected a wait for phase " + std::to_string(barrier.phase - 1) +
@@ -153,7 +153,7 @@ bool Block::waitAtMbarrier(uint32_t offset, uint32_t parity, uint32_t site) {
     return true;
   }
   // The instruction may give up. With some orders it does, so that a kernel
-  // which does not ask again is found.
+  // which does not repeat it is found.
   if (launch.options.seed && random() % 4 == 0) {
     wake(active);
     suspend(State::Ready);

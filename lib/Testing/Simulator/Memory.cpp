@@ -13,7 +13,7 @@
 using namespace mlir::diffattn::sim;
 
 static bool isShared(uint64_t address) {
-  // Its own, and that of the cluster behind it.
+  // The block's own window, and those of the cluster after it.
   return address - kSharedBase < (1 + kMostRanks) * kSharedWindow;
 }
 

@@ -1,4 +1,4 @@
-//===- Report.cpp - what a simulated launch found -------------------------===//
+//===- Report.cpp - results of a simulated launch -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

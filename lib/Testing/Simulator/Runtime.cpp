@@ -1,4 +1,4 @@
-//===- Runtime.cpp - what compiled kernels call ---------------------------===//
+//===- Runtime.cpp - functions that compiled kernels call -----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -64,7 +64,7 @@ static uint32_t simRound(uint32_t mode, float value) {
 }
 
 /// Each result byte is chosen from the eight of b:a by four bits; the fourth
-/// one asks for its sign in all bits.
+/// one fills it with its sign.
 static uint32_t simPermute(uint32_t a, uint32_t b, uint32_t selector) {
   uint64_t bytes = a | uint64_t(b) << 32;
   uint32_t result = 0;

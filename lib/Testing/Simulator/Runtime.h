@@ -1,4 +1,4 @@
-//===- Runtime.h - what compiled kernels call -------------------*- C++ -*-===//
+//===- Runtime.h - functions that compiled kernels call ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Shadow.cpp - what is known of each byte of shared memory -----------===//
+//===- Shadow.cpp - state of each byte of shared memory -------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -101,7 +101,7 @@ std::optional<ShadowHit> Shadow::write(const Access &access,
   Entry entry = {clocks.now(access.thread), access.thread, access.site, {}};
   for (uint32_t i = access.offset; i < access.offset + access.bytes; ++i) {
     // A plain write that its thread has not released yet races with the atomics
-    // of all others: it must not be forgotten behind an atomic of the same
+    // of all others: it must not be forgotten after an atomic of the same
     // thread.
     const Entry &last = entries[i];
     if (access.atomic && states[i] == ByteState::Written && !atomics[i] &&

@@ -1,4 +1,4 @@
-//===- Shadow.h - what is known of each byte of shared memory ---*- C++ -*-===//
+//===- Shadow.h - state of each byte of shared memory -----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -267,7 +267,7 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
   }
   launch.cluster = {kernel->cluster[0], kernel->cluster[1], kernel->cluster[2]};
   launch.ranks = launch.cluster.count();
-  // As aligned as a swizzle, with bytes behind it that nothing may touch.
+  // As aligned as a swizzle, with bytes after it that nothing may touch.
   if (launch.ranks > 1)
     launch.window = alignTo(launch.sharedEnd + 64, 1024);
   Expected<orc::ExecutorAddr> entry = impl->jit->lookup(kernel->entry);

@@ -29,7 +29,7 @@ BankCount mlir::diffattn::sim::countBanks(const uint64_t *addresses,
       for (unsigned i = 0; i < words; ++i) {
         uint64_t word = addresses[lane] / kBankBytes + i;
         unsigned bank = word % kBanks;
-        // Lanes that want the same word share it.
+        // Lanes that access the same word share it.
         if (std::find(seen[bank], seen[bank] + depth[bank], word) !=
             seen[bank] + depth[bank])
           continue;

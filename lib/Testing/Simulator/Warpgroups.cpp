@@ -1,4 +1,4 @@
-//===- Warpgroups.cpp - what four warps do together -----------------------===//
+//===- Warpgroups.cpp - collectives of four warps -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

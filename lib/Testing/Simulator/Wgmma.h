@@ -21,7 +21,7 @@ struct MatrixDescriptor {
   uint32_t start = 0;
   uint32_t leadingBytes = 0, strideBytes = 0;
 
-  /// Null, or what is wrong with it: it must ask for the 128-byte swizzle,
+  /// Null, or the error in the descriptor: it must have the 128-byte swizzle,
   /// begin in the first row of one, and need no base offset. `contiguous` are
   /// the bytes that lie together from `start` on.
   static const char *read(uint64_t bits, uint32_t contiguous,

@@ -165,7 +165,7 @@ void Tracer::collectSources(Value *value, SmallPtrSetImpl<Value *> &seen,
     sources.insert(instruction);
 }
 
-/// Whether what lies before and behind `instruction` is told apart.
+/// Whether register uses before and after `instruction` are noted apart.
 bool Tracer::separates(const Instruction &instruction) {
   auto *call = dyn_cast<CallInst>(&instruction);
   if (!call)

@@ -1,4 +1,4 @@
-//===- PropertyTest.cpp - what holds for every variant --------------------===//
+//===- PropertyTest.cpp - properties of every variant ---------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

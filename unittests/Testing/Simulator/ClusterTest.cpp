@@ -146,13 +146,13 @@ TEST_F(ClusterTest, BreaksAsItShould) {
   // Masks: itself alone, and a block that is not there.
   EXPECT_TRUE(shows(replaced(text, "i16 3,", "i16 1,"), {"deadlock: "}));
   EXPECT_TRUE(shows(replaced(text, "i16 3,", "i16 7,"), {"descriptor: "}));
-  // It does not ask whether the other block has read.
+  // The block does not wait until the other one has read.
   EXPECT_TRUE(shows(
       replaced(text, "label %emptyask\nemptyask", "label %emptydone\nemptyask"),
       {"race: ", "barrier mismatch: "}));
   EXPECT_TRUE(shows(replaced(text, "%empty, i32 2)", "%empty, i32 1)"),
                     {"race: ", "barrier mismatch: "}));
-  // It tells only itself.
+  // The block arrives at its own barrier alone.
   EXPECT_TRUE(shows(replaced(text, arriveAt("1"), ""), {"deadlock: "}));
   // A block that is not there.
   EXPECT_TRUE(

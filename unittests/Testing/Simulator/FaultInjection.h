@@ -41,7 +41,7 @@ enum class Injection : uint8_t {
   HalfWarp,
   /// A copy is not made.
   DropCopy,
-  /// A vote asks whether all lanes agree, not whether any does.
+  /// A vote for all lanes in the place of one for any.
   VoteAll,
 };
 

@@ -26,7 +26,7 @@ enum class HopperInjection : uint8_t {
   CountMore,
   CountOneLess,
   CountLess,
-  /// A wait for a phase asks for the other parity, or is gone.
+  /// A wait for a phase is for the other parity, or is gone.
   FlipParity,
   DropPhaseWait,
   DropArrive,
@@ -44,7 +44,7 @@ enum class HopperInjection : uint8_t {
   /// Powers are rounded to P before the wait for the product that reads the P
   /// before it.
   PackEarly,
-  /// The descriptor of B says that eight rows are 1024 bytes further apart.
+  /// The descriptor of B has eight rows 1024 bytes further apart.
   WrongStride,
   DropProxyFence,
   DropInitFence,
@@ -60,7 +60,7 @@ enum class HopperInjection : uint8_t {
   WrongTurn,
   /// The kernels ahead are waited for when all is done.
   LateWait,
-  /// A vote asks whether all lanes agree, not whether any does.
+  /// A vote for all lanes in the place of one for any.
   VoteAll,
 };
 

@@ -1,4 +1,4 @@
-//===- LoweringTest.cpp - what is refused ---------------------------------===//
+//===- LoweringTest.cpp - refused instructions ----------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -57,7 +57,7 @@ TEST_F(MemoryTest, AccessesBehindTheWaitForEarlierKernels) {
   };
   const std::string next =
       "  call void @llvm.nvvm.griddepcontrol.launch.dependents()\n";
-  // That the next kernel may start says nothing about those ahead.
+  // The start of the next kernel implies nothing about the ones before.
   for (const std::string &wait :
        {assembly, intrinsic, next + assembly, assembly + next}) {
     EXPECT_EQ(run(wait, load), "");
@@ -278,8 +278,8 @@ TEST_F(MemoryTest, SharedMisaligned) {
 }
 
 TEST_F(MemoryTest, SharedArraysAreNotMoreAlignedThanDeclared) {
-  // The array asks for 4; a vector of 16 bytes at its beginning must not happen
-  // to be aligned.
+  // The array has alignment 4; a vector of 16 bytes at its beginning must not
+  // happen to be aligned.
   ASSERT_EQ(
       compile(replaced(kShared, "load i32, ptr addrspace(3) %from, align 4",
                        "load i32, ptr addrspace(3) @tile, align 16")),

@@ -1,4 +1,4 @@
-//===- RacesTest.cpp - what is ordered and what is not --------------------===//
+//===- RacesTest.cpp - ordered and unordered accesses ---------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -228,7 +228,7 @@ TEST_F(TensorLoadTest, AnMbarrierIsNoMemory) {
 }
 
 TEST_F(TensorLoadTest, MapsThatAreWrong) {
-  // Rows behind the buffer.
+  // Rows beyond the buffer.
   LaunchReport report =
       run(kernel(), 0, 30, {}, [](TensorMap &map) { map.sizes[1] = 48; });
   EXPECT_TRUE(report.has(FaultKind::OutOfBounds)) << report.str();

@@ -1,4 +1,4 @@
-//===- WgmmaMemoryTest.cpp - what a wgmma reads of shared memory ----------===//
+//===- WgmmaMemoryTest.cpp - reads of shared memory by wgmma --------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -29,7 +29,7 @@ TEST_F(WgmmaMemoryTest, OperandsThatAreNotThere) {
 }
 
 TEST_F(WgmmaMemoryTest, WritesOfThreadsNeedTheProxyFence) {
-  // Zeros over a part of B, as behind the last key.
+  // Zeros over a part of B, as after the last key.
   std::string zeros = "  %z0 = shl i32 %tid, 4\n  %z = getelementptr i8, ptr "
                       "addrspace(3) %b, i32 %z0\n  store <4 x i32> "
                       "zeroinitializer, ptr addrspace(3) %z, align 16\n";

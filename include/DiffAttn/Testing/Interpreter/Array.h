@@ -36,7 +36,7 @@ public:
   Array() = default;
 
   /// An array of zeros. Fails for element types that the interpreter does not
-  /// know, sizes below 0, and where memory or `budget` does not hold it.
+  /// support, sizes below 0, and where memory or `budget` does not hold it.
   static llvm::Expected<Array>
   create(Type elementType, llvm::ArrayRef<int64_t> shape,
          const std::shared_ptr<MemoryBudget> &budget = nullptr);

@@ -1,4 +1,4 @@
-//===- Report.h - what a simulated launch found -----------------*- C++ -*-===//
+//===- Report.h - results of a simulated launch -----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -58,8 +58,8 @@ enum class FaultKind : uint8_t {
   /// Registers of a wgmma that are touched before a wait ended it, or a thread
   /// that ends while something of it runs.
   InFlight,
-  /// A matrix descriptor or a tensor map that says something else than lies
-  /// there.
+  /// A matrix descriptor or a tensor map that does not match the memory that it
+  /// describes.
   Descriptor,
   /// setmaxnreg that cannot be.
   Registers,
@@ -108,7 +108,7 @@ struct SiteStats {
 
 struct BufferStats {
   std::string name;
-  /// Bytes that threads asked for, by loads, by stores and atomics, and by
+  /// Bytes of accesses by threads, for loads, for stores and atomics, and for
   /// asynchronous copies.
   uint64_t loadedBytes = 0;
   uint64_t storedBytes = 0;

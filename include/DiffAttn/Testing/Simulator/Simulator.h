@@ -118,7 +118,7 @@ class Simulator {
 public:
   /// Compiles all kernels of `module`, which stays untouched. Fails on an
   /// instruction, an intrinsic or an inline assembly that the simulator does
-  /// not know, and on a CPU without AVX2, FMA and F16C.
+  /// not support, and on a CPU without AVX2, FMA and F16C.
   static llvm::Expected<std::unique_ptr<Simulator>>
   create(const llvm::Module &module, const SimChip &chip);
   ~Simulator();
