@@ -74,7 +74,7 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
     states.append({state(noise, false, -inf), state(noise, false, 0.0f),
                    state(accumulator2, true, 0.0f)});
 
-  // The online op does not know how many keys there are in all.
+  // The online op has no total number of keys.
   Value qOffset = op.getQOffset();
   if (!qOffset && readPosition(op.getMasks()))
     qOffset = op.materializeQOffset(rewriter);

@@ -1,4 +1,4 @@
-//===- Meaning.cpp - what expressions stand for ---------------------------===//
+//===- Meaning.cpp - values of expressions --------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -166,7 +166,8 @@ Number Meaning::of(Expr expr, const Point &at) {
   SmallVector<Number> o;
   for (Expr operand : expr->operands) {
     o.push_back(of(operand, at));
-    // The one op that hides what it is told of a value never chosen is select.
+    // An undefined operand makes the result undefined; select, which discards
+    // one, is handled above.
     if (!o.back().isDefined())
       return {};
   }

@@ -1,4 +1,4 @@
-//===- Meaning.h - what expressions stand for -------------------*- C++ -*-===//
+//===- Meaning.h - values of expressions ------------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -32,7 +32,7 @@ public:
   std::optional<int64_t> of(const mlir::diffattn::tensorexpr::IndexPoly &poly,
                             const Point &at) const;
   /// The greater or the smaller one of NaN and a number is undefined: ops that
-  /// expressions do not tell apart differ there. `metNan` says so.
+  /// expressions do not distinguish differ there. Sets `metNan` then.
   Number of(mlir::diffattn::tensorexpr::Expr expr, const Point &at);
 
   bool metNan = false;

@@ -154,7 +154,7 @@ void IndexSpace::join(const IndexPoly &one, const IndexPoly &other) {
   };
   if (a == b)
     return;
-  // A size counts as at least 1: a program that says otherwise is wrong when it
+  // A size counts as at least 1: a program with another one is wrong when it
   // runs, or computes nothing.
   for (const IndexPoly *poly : {&a, &b})
     if (std::optional<int64_t> number = poly->constant(); number && *number < 1)
@@ -220,8 +220,8 @@ divide(const IndexPoly &a, const Monomial &divisor, int64_t coefficient) {
 }
 
 /// Long division: splits `a` into a multiple of `divisor` and the rest, like
-/// x * y + x + z by y + 1 into x and z. Nothing if numbers
-/// grow large, or there is no end in sight.
+/// x * y + x + z by y + 1 into x and z. Nothing if numbers grow large, or after
+/// too many steps.
 static std::optional<std::pair<IndexPoly, IndexPoly>>
 divideLong(const IndexPoly &a, const IndexPoly &divisor) {
   constexpr int64_t most = int64_t(1) << 31;

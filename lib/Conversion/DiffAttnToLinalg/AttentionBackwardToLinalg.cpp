@@ -38,8 +38,8 @@ struct GradientMap {
   OpFoldResult headsPerNoise;
   /// The softmax [B,heads,Tq,Tk], and the sums of exponentials [B,heads,Tq].
   Value weights, sum;
-  /// The gradients of the scores behind the bias, and of the products of
-  /// queries and keys, [B,heads,Tq,Tk].
+  /// The gradients of the scores after the bias, and of the products of queries
+  /// and keys, [B,heads,Tq,Tk].
   Value dZ, dProduct;
 };
 

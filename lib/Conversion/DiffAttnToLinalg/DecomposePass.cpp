@@ -147,7 +147,7 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
       return cases.empty() || (isa<LinalgAttr>(cases.front().schedule) &&
                                cases.front().isAlways());
     };
-    // Whoever chose the schedule of linalg has said so.
+    // A schedule of linalg had a remark when it was chosen.
     if (!all)
       getOperation()->walk([&](AttentionBackwardOp op) {
         if (findSchedule(op, *counted))

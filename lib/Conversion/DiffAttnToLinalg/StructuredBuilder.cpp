@@ -238,7 +238,7 @@ Value StructuredBuilder::sumGroups(Value value, ArrayRef<OpFoldResult> sizes,
       inputs[0].axes.push_back(axis);
       continue;
     }
-    // Storage that is not read tells how long the loop over the group is.
+    // Storage that is not read gives the loop over the group its size.
     const int64_t inner = static_cast<int64_t>(loops.size());
     loops.push_back(utils::IteratorType::reduction);
     inputs[0].axes.push_back(Axis::inGroup(axis, group, inner));

@@ -32,10 +32,11 @@ private:
   /// all others.
   Value precedes(Value a, Value b);
   /// Inserts each element of a row at its place among the first ones so far,
-  /// and moves those behind it on. Returns keys and places.
+  /// and moves the later ones on. Returns keys and places.
   SmallVector<Value> insertElements(Value row, Value keys, Value places);
   SmallVector<Value> insertElement(Value row, Value i, ValueRange carried);
-  /// The first `count` keys with a key put in, and what falls out behind them.
+  /// The first `count` keys with a key put in, and the one that is moved out
+  /// after them.
   SmallVector<Value> moveOn(Value count, Pair element, ValueRange carried);
   /// Merge sort of a row: each pass merges runs of one half of the keys and
   /// places to the other. Returns keys, places, and the half that they are in.

@@ -1,4 +1,4 @@
-//===- BuiltinCall.cpp - what a call of an opaque op says -----------------===//
+//===- BuiltinCall.cpp - the call of an opaque op -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

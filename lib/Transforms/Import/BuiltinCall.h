@@ -25,9 +25,8 @@ inline bool hasRank(Type type, int64_t rank) {
   return tensor && tensor.getRank() == rank;
 }
 
-/// A call of a function that stands for an op which importers do not know, and
-/// what the function's declaration says of it. Faults are reported at the
-/// declaration.
+/// A call of a function that stands for an op which importers lack, with the
+/// facts of the function's declaration. Faults are reported at the declaration.
 class BuiltinCall {
 public:
   BuiltinCall(func::CallOp call, func::FuncOp callee);
@@ -47,7 +46,7 @@ public:
   LogicalResult verify(ArrayRef<int64_t> ranks, int64_t resultRank,
                        ArrayRef<StringRef> known) const;
   /// Fails unless sizes of axes that stand together are equal, as far as types
-  /// know them.
+  /// have them.
   LogicalResult
   verifyEqual(ArrayRef<std::pair<TensorAxis, TensorAxis>> axes) const;
   /// An integer of at least `least`; absent: `otherwise`.

@@ -1,4 +1,4 @@
-//===- Contract.h - what front doors hand over ------------------*- C++ -*-===//
+//===- Contract.h - names of attributes that importers set ------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

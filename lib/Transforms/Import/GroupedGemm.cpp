@@ -11,8 +11,8 @@
 using namespace mlir;
 using namespace mlir::diffattn::import;
 
-/// A loop over the groups: how many rows one has is data. Ends that fall, or
-/// that lie behind the rows, are taken as the nearest ones that do not.
+/// A loop over the groups, whose numbers of rows are data. Ends that fall, or
+/// that lie beyond the rows, are taken as the nearest ones that do not.
 FailureOr<Value> mlir::diffattn::import::emitGroupedGemm(TensorLoopBuilder &b,
                                                          BuiltinCall call) {
   FailureOr<bool> transposed = call.getFlag("transposed");

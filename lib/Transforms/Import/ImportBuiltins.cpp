@@ -27,7 +27,7 @@ struct Builtin {
 };
 } // namespace
 
-/// docs/spec.md says what each takes and gives.
+/// Operands and results of each: docs/spec.md.
 static constexpr Builtin kBuiltins[] = {
     {"argsort", emitArgsort},
     {"attention", emitAttention},

@@ -25,7 +25,7 @@ bool AttentionBuilder::placeBand(Mask &mask, bool &causal,
     return true;
   const Roles &r = match.roles;
   // With a number of valid keys the op's queries would end at the last of
-  // these, unless it is told otherwise.
+  // these, unless it has a q_offset.
   bool ends = !mask.validKeys;
   auto sides = [&](const IndexPoly &at) {
     // low <= j - i <= high, with p = i + at: -(high - at) <= p - j <= at - low
@@ -155,7 +155,7 @@ Value build(ExprGraph &graph, const Differential &match,
   SmallVector<int64_t> window;
   Value offset;
   if (!b.placeBand(mask, causal, window, offset)) {
-    // No attribute says this band: a truth value for each pair does.
+    // No attribute expresses this band: a truth value for each pair does.
     Type boolean = builder.getI1Type();
     Expr distance =
         graph.index(IndexPoly::atom(r.key) - IndexPoly::atom(r.query));

@@ -15,8 +15,8 @@
 
 namespace mlir::diffattn::raise {
 
-/// Loops over `root`. Axes that a reshape behind it splits are split at once,
-/// so that batch and head have loops of their own.
+/// Loops over `root`. Axes that a later reshape splits are split at once, so
+/// that batch and head have loops of their own.
 static SmallVector<IndexPoly> positionOf(ExprGraph &graph, Value root) {
   for (Operation *user : root.getUsers()) {
     auto expand = dyn_cast<tensor::ExpandShapeOp>(user);

@@ -1,4 +1,4 @@
-//===- Epilogue.cpp - what follows the difference, head by head -----------===//
+//===- Epilogue.cpp - ops after the difference, per head ------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -60,7 +60,7 @@ Expr logitsOf(ExprGraph &graph, Expr sigmoid) {
 }
 
 namespace {
-/// Reads one value behind the difference as a product.
+/// Reads one value after the difference as a product.
 struct EpilogueReader {
   EpilogueReader(ExprGraph &graph, const Differential &match,
                  const llvm::DenseSet<Value> &dependent)
@@ -403,7 +403,7 @@ Epilogue findEpilogue(ExprGraph &graph, const Differential &match) {
   Epilogue best;
   best.result = match.root;
   best.position = match.position;
-  // These are multiplied behind the op, so no norm can be in it.
+  // Common factors are multiplied after the op, so no norm can be in it.
   if (!match.commonFactors.empty())
     return best;
 

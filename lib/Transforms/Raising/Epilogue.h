@@ -1,4 +1,4 @@
-//===- Epilogue.h - what follows the difference, head by head ---*- C++ -*-===//
+//===- Epilogue.h - ops after the difference, per head ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -35,7 +35,7 @@ llvm::SetVector<Operation *> onlyFor(Value value);
 /// The logits if `sigmoid` is their sigmoid, else null.
 Expr logitsOf(ExprGraph &graph, Expr sigmoid);
 
-/// The furthest result behind `found.root` that is still one head's affair.
+/// The last result after `match.root` that depends on one head alone.
 Epilogue findEpilogue(ExprGraph &graph, const Differential &match);
 
 /// The numbers of the op that stands for a difference and what follows it.

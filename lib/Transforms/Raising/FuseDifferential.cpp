@@ -79,10 +79,10 @@ struct Unraised {
   }
 };
 
-/// The state that one round hands on to the next.
+/// State of one round for the next.
 struct Progress {
-  /// Whether nothing is left that makes one attention of two maps. Single maps
-  /// come behind all of these, lest one of two be raised alone.
+  /// Whether two maps may still become one attention. Single maps come after
+  /// all of these, so that one of two is not raised alone.
   bool hasPairs = true;
   /// The maps of differences that stay, which stay with these.
   llvm::DenseSet<Value> inPairs;
@@ -133,8 +133,8 @@ private:
   void eraseDead(Operation *last, const llvm::SetVector<Operation *> &dying);
   void markChanged(Value value);
 
-  /// Takes an op that nothing uses out of the function. It lives until the
-  /// analysis goes, which knows values by their addresses.
+  /// Takes an unused op out of the function. It lives as long as the analysis,
+  /// whose keys are addresses of values.
   void erase(Operation *op) {
     for (Value result : op->getResults())
       progress.inPairs.erase(result);
@@ -350,7 +350,7 @@ bool Round::tryRaise(const Candidate &candidate, bool single,
     // One softmax of something else is no attention that is missed.
     else if (single && reason == kNoProduct)
       reason.clear();
-    // Loops of one key tell nothing of what runs along keys.
+    // Over one key nothing shows which values run along keys.
     else if (!reason.empty() && maps.sharedKey &&
              graph.space.extent(*maps.sharedKey) == IndexPoly(1))
       reason = single ? "there is one key, whose weight is 1"

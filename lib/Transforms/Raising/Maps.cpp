@@ -137,8 +137,8 @@ Expr multiply(ExprGraph &graph, Expr a, Expr b) {
       {graph.make(Kind::Cast, wide, {a}), graph.make(Kind::Cast, wide, {b})});
 }
 
-/// A comparison that tells whether a number of truth values is 0: their sum, as
-/// that over the truth values, and whether it holds for 0 or for all others.
+/// A test of whether a number of truth values is 0: their sum, as that over the
+/// truth values, and whether it holds for 0 or for all others.
 struct CountTest {
   Expr anyOf;
   bool holdsForNone;
@@ -181,7 +181,7 @@ static std::optional<CountTest> asCountTest(ExprGraph &graph, Expr compare) {
   return std::nullopt;
 }
 
-/// True if `condition` says that no key of the map's row has a finite score:
+/// True if `condition` holds where no key of the map's row has a finite score:
 /// the guard of a safe softmax. The op gives zeros for such a row by itself.
 bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
   Expr all = graph.open(condition);

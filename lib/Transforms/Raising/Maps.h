@@ -62,7 +62,7 @@ public:
   /// `expr` as a sum of terms; none if it is not linear in maps. Products with
   /// values are taken at `sharedKey`.
   std::optional<Terms> linearize(Expr expr);
-  /// The softmax maps that `root` is computed from; `combined` says if two
+  /// The softmax maps that `root` is computed from; `combined` is set if two
   /// parts of these meet in one op.
   llvm::SetVector<Value> mapsBehind(Value root, bool &combined) const;
   /// True if `product` sums over the keys of a map.

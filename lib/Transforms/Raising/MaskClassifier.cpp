@@ -105,7 +105,7 @@ Expr MaskClassifier::openComparison(Expr visible,
   return visible;
 }
 
-/// The integers of queries and keys, if `visible` says that they are equal.
+/// The integers of queries and keys, if `visible` compares them for equality.
 std::optional<Segments> MaskClassifier::segmentsOf(Expr visible) {
   arith::CmpIPredicate predicate;
   Expr comparison = openComparison(visible, predicate);
@@ -130,7 +130,7 @@ std::optional<Segments> MaskClassifier::segmentsOf(Expr visible) {
   return std::nullopt;
 }
 
-/// n, if `visible` says key < n for a number n that is one for a whole batch.
+/// n, if `visible` is key < n for a number n that is one for a whole batch.
 Expr MaskClassifier::validKeysOf(Expr visible) {
   using P = arith::CmpIPredicate;
   P predicate;

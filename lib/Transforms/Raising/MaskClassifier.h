@@ -68,8 +68,8 @@ private:
   Expr openComparison(Expr visible, arith::CmpIPredicate &predicate);
   Expr validKeysOf(Expr visible);
   std::optional<Segments> segmentsOf(Expr visible);
-  /// Joins what `visible` says to a band and segments; false where it says
-  /// something else too.
+  /// Adds the parts of `visible` to a band and segments; false if there is a
+  /// part of another kind.
   bool readTogether(Expr visible, Band &band,
                     SmallVectorImpl<Segments> &segments);
   bool keepsAKey(const Band &band, ArrayRef<Segments> segments);

@@ -144,7 +144,7 @@ Value Materializer::scalar(OpBuilder &body, Expr expr,
   for (Expr operand : expr->operands)
     o.push_back(scalar(body, operand, loops, known));
   Type type = expr->type;
-  // Integers that are positions are of index type until another op wants them.
+  // Integers that are positions are of index type until an op needs another.
   auto asType = [&](Type wanted, Value &integer) {
     if (integer.getType() == wanted)
       return;
@@ -385,8 +385,8 @@ Value Materializer::tensor(Expr element, ArrayRef<AtomId> loops, Type type) {
   return generic(element, loops, type);
 }
 
-/// The loop and the position in it before which the comparison `condition`
-/// says something else than from there on.
+/// The loop and the position in it where the result of the comparison
+/// `condition` changes.
 static std::optional<std::pair<AtomId, int64_t>> getBoundary(Expr condition) {
   if (condition->kind != Kind::CmpI ||
       !llvm::all_of(condition->operands,

@@ -241,7 +241,7 @@ void NearMissFinder::visit(Operation *op) {
   if (linalgOp || op->hasTrait<OpTrait::Elementwise>())
     report(op, operands);
   if (multiplies) {
-    // A projection behind the values leads out of the attention.
+    // A projection after the values leads out of the attention.
     if (all.isProduct)
       return;
     all.isProduct = !maps.combinesFewMaps(linalgOp);

@@ -21,9 +21,9 @@ struct NearMiss {
   bool recognized = true;
 };
 
-/// All of these in `function`, in its order. Follows values through any op, and
-/// asks less of a softmax than raising does: a difference that cannot be read
-/// is found too.
+/// All near misses in `function`, in its order. Follows values through any op,
+/// and accepts more as a softmax than raising does, so that differences which
+/// cannot be read are among them.
 SmallVector<NearMiss> findNearMisses(ExprGraph &graph, const Maps &maps,
                                      Operation *function);
 

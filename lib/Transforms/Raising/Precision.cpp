@@ -139,7 +139,7 @@ Precision choosePrecision(ExprGraph &graph, Differential &match,
                           const Epilogue &epilogue) {
   MLIRContext *context = epilogue.result.getContext();
   Precision precision{Float32Type::get(context), ""};
-  // A number on the values in a wider type moves behind the sum.
+  // A number on the values in a wider type moves after the sum.
   double factor = 1;
   Expr value = withoutConstantFactors(graph, match.value, factor);
   auto operands = queriesAndKeys(match);

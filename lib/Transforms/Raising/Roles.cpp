@@ -124,8 +124,9 @@ bool RoleSolver::solve() {
     return false;
   }
   match.roles.valueWidth = widths.empty() ? unit() : widths[0];
-  // With one key head for all, heads and queries look alike. A mask tells them
-  // apart, one of positions best; without one either reading is right.
+  // With one key head for all, heads and queries look alike. A mask
+  // distinguishes them, one of positions best; without one either reading is
+  // right.
   if (queries.size() > 1) {
     auto rank = [&](AtomId loop) {
       std::optional<int64_t> extent = graph.space.extent(loop).constant();

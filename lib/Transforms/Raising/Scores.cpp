@@ -1,4 +1,4 @@
-//===- Scores.cpp - what a softmax is taken over --------------------------===//
+//===- Scores.cpp - the scores of a softmax -------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Scores.h - what a softmax is taken over ------------------*- C++ -*-===//
+//===- Scores.h - the scores of a softmax -----------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -36,8 +36,9 @@ struct Scores {
   bool droppedNanToNum = false;
 };
 
-/// Takes scores apart. `key` is the loop over the keys. On failure `reason`
-/// says why, or stays empty where the scores are no product at all.
+/// Reads scores as a product of queries and keys. `key` is the loop over the
+/// keys. A failure sets `reason`, but not where the scores are no product at
+/// all.
 class ScoreReader {
 public:
   ScoreReader(ExprGraph &graph, AtomId key, std::string &reason)

@@ -142,7 +142,7 @@ static bool isSum(Expr expr) {
          expr->bound.size() == 1;
 }
 
-/// The sum behind what keeps a divisor from zero: `sum + added` or
+/// The sum within a guard that keeps a divisor from zero: `sum + added` or
 /// `max(sum, least)`.
 Expr SoftmaxMatcher::takeGuard(Expr divisor, double &added, double &least) {
   Expr total = graph.open(divisor);

@@ -32,8 +32,8 @@ bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible);
 /// `scores` with -inf in the place of the large negative number that they are
 /// wherever `visible` is false, of a map that is zero there; null where they
 /// are no such number. The number hides these keys in a row that has others. In
-/// a row that has none it would weigh them, but there the map is zero. So no
-/// other number may be as large, lest it were what hides those others.
+/// a row that has none it would weigh them, but there the map is zero. No other
+/// number may be as large, since it could hide those others.
 Expr withoutZeroedKeys(ExprGraph &graph, Expr scores, Expr visible);
 
 /// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or

@@ -59,7 +59,7 @@ enum class Kind {
 
 enum class Combiner { Sum, Max, Min, And, Or };
 
-/// One operation. Which members count depends on the kind, as it says.
+/// One operation. The kind says which members it has.
 struct Node {
   Node(Kind kind, Type type) : kind(kind), type(type) {}
 

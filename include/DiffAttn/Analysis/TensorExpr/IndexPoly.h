@@ -119,8 +119,8 @@ public:
   /// 0 in an axis of one element, else `position`: what is broadcast at run
   /// time.
   IndexPoly broadcast(const IndexPoly &position, const IndexPoly &size);
-  /// `position` where it is inside of an axis, which a condition on what is
-  /// read there says: a piece of a concatenation.
+  /// `position` where it is inside of an axis by the condition under which it
+  /// is read: a piece of a concatenation.
   IndexPoly within(const IndexPoly &position, const IndexPoly &size);
   /// `poly` where all such conditions hold.
   IndexPoly withoutBounds(const IndexPoly &poly);

@@ -1,4 +1,4 @@
-//===- LinalgOps.h - what one op says of itself -----------------*- C++ -*-===//
+//===- LinalgOps.h - properties of one linalg op ----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -51,7 +51,7 @@ bool compareI(int64_t predicate, int64_t a, int64_t b);
 std::optional<int64_t> constantInteger(Value integer);
 
 /// Element `position` (row-major) of the constant `elements`, dense or a
-/// resource; none behind its end, and where it is of another kind.
+/// resource; none beyond its end, and for elements of another kind.
 std::optional<double> constantAt(Attribute elements, int64_t position);
 /// Element `position` of a constant of integers, exactly.
 std::optional<int64_t> integerAt(Attribute elements, int64_t position);

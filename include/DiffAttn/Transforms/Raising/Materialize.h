@@ -36,9 +36,9 @@ public:
   Value concatenated(Expr element, ArrayRef<SmallVector<AtomId>> orders,
                      Type type, unsigned &chosen);
   Value generic(Expr element, ArrayRef<AtomId> loops, Type type);
-  /// `source` with its axes split into `sizes`, by groups. Where sizes are
-  /// known of which its type does not tell, or the other way round, it is cast
-  /// first.
+  /// `source` with its axes split into `sizes`, by groups. It is cast first
+  /// where sizes are static that are dynamic in its type, or the other way
+  /// round.
   Value expanded(Value source, ArrayRef<ReassociationIndices> groups,
                  ArrayRef<OpFoldResult> sizes);
   OpFoldResult size(const IndexPoly &poly);
