@@ -1,4 +1,4 @@
-//===- EntryPoints.h - what programs do -------------------------*- C++ -*-===//
+//===- EntryPoints.h - main functions of the programs -----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -30,8 +30,8 @@ struct StandardStreamOptions {
 void guardStandardStreams(const StandardStreamOptions &options);
 
 /// From now on the first write to a pipe without a reader removes the files
-/// that LLVM was told to remove and ends the process with kReaderHasGone, also
-/// where the caller ignores or blocks SIGPIPE. To be called behind
+/// registered with LLVM for removal and ends the process with kReaderHasGone,
+/// also where the caller ignores or blocks SIGPIPE. To be called after
 /// `reportCrashes`: a handler that LLVM installs for the signal, when it
 /// installs its others, would take the place of this one.
 void endWithoutReader();

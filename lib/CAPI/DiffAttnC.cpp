@@ -134,7 +134,8 @@ const char *diffattn_options_describe(void) {
   return text.c_str();
 }
 
-/// Fails where a module of `bytes` bytes, or what is asked for, has no address.
+/// Fails where a module of `bytes` bytes, or one of `others`, is a null
+/// pointer.
 static Failure checkModule(const char *ir, size_t bytes,
                            std::initializer_list<NamedPointer> others) {
   if (bytes > 0)

@@ -84,7 +84,8 @@ struct Needs {
 
 } // namespace
 
-/// Where the table has the function that compiled code knows as `symbol`.
+/// Offset in the runtime's table of the function that is `symbol` in compiled
+/// code.
 static std::optional<size_t> findInTable(StringRef symbol) {
   static const std::map<std::string, size_t> places = [] {
     std::map<std::string, size_t> result;

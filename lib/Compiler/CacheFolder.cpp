@@ -31,8 +31,8 @@ static constexpr StringRef kSuffix = ".diffattn";
 static constexpr size_t kKeyDigits = 64;
 /// No writer takes so long.
 static constexpr int64_t kStaleSeconds = 3600;
-/// The file that says how many bytes the records have, and how many were
-/// written since they were counted.
+/// The file with the bytes of all records, and the number of records written
+/// since they were counted.
 static constexpr StringRef kTotalName = "total";
 /// So many records are written at most before all are counted again.
 static constexpr int64_t kWritesBetweenCounts = 1024;

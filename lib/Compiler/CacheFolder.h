@@ -54,8 +54,8 @@ llvm::Error trimCacheFolder(llvm::StringRef directory, int64_t maxBytes);
 
 /// To be called once a record of `bytes` was written: trims the folder where it
 /// may hold more than `maxBytes`. To look at every record after each one would
-/// take longer than to compile it, so a file beside them says how much there
-/// is; it is not exact where processes write at once, and made anew in time.
+/// take longer than to compile it, so a file beside them has their total; it is
+/// not exact where processes write at once, and made anew in time.
 llvm::Error makeRoomAfter(llvm::StringRef directory, int64_t bytes,
                           int64_t maxBytes);
 

@@ -17,9 +17,9 @@ namespace mlir::diffattn {
 
 enum class CodegenOutput { LLVMIR, Assembly, Object };
 
-/// Adds a function of one type for each function of the signature, named as
-/// `getEntryPointName` says: it takes an array of pointers to the arguments of
-/// the function's C interface and, last, to its result.
+/// Adds a function of one type for each function of the signature, with the
+/// name of `getEntryPointName`: it takes an array of pointers to the arguments
+/// of the function's C interface and, last, to its result.
 llvm::Error addEntryPoints(llvm::Module &module,
                            const diffattn_rt::Signature &signature);
 

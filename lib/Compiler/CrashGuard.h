@@ -17,10 +17,10 @@ inline constexpr llvm::StringLiteral kCrashed =
     "expected MLIR to report what it cannot take, but it crashed";
 
 /// Runs `action`; false if it crashed. MLIR's parser and passes do so on some
-/// modules that their verifiers let pass, and a process that compiles what
-/// others wrote has to live on. A crash leaves without destructors: whatever
+/// modules that their verifiers let pass, and a process that compiles modules
+/// of others must survive it. A crash leaves without destructors: objects that
 /// `action` was changing must be leaked. While it runs, the process has
-/// handlers for SIGSEGV, SIGABRT and the like; those before come back after.
+/// handlers for SIGSEGV, SIGABRT and the like; the previous ones return after.
 bool runGuarded(llvm::function_ref<void()> action);
 
 } // namespace mlir::diffattn

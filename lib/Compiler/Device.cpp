@@ -75,7 +75,7 @@ mlir::diffattn::resolveTarget(llvm::StringRef text,
     return target.takeError();
   if (target->device != ExecutionDevice::Cuda)
     return text.str();
-  // Opened in any case: that there is none is said before anything is compiled.
+  // Opened in any case, so that an error comes before anything is compiled.
   llvm::Expected<DeviceHandle> device = openDevice(*target, libraries);
   if (!device)
     return device.takeError();

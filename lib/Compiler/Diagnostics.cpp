@@ -1,4 +1,4 @@
-//===- Diagnostics.cpp - what the compiler says beside errors -------------===//
+//===- Diagnostics.cpp - messages beside errors ---------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

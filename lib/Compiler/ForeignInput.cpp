@@ -166,8 +166,8 @@ std::string mlir::diffattn::adviseOnModuleFolder(StringRef path) {
   return "a folder";
 }
 
-/// Whether it is text of ASCII, as far as can be told by a few bytes. Read as
-/// the length of a header they would be beyond all limits.
+/// Whether the first bytes are ASCII text. As the length of a header they would
+/// be beyond all limits.
 static bool startsWithText(StringRef bytes) {
   return llvm::all_of(bytes.take_front(8), [](char c) {
     return llvm::isPrint(c) || llvm::isSpace(c);

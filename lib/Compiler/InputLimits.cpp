@@ -1,4 +1,4 @@
-//===- InputLimits.cpp - what a module may cost to be read ----------------===//
+//===- InputLimits.cpp - limits on modules that are read ------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- InputLimits.h - what a module may cost to be read --------*- C++ -*-===//
+//===- InputLimits.h - limits on modules that are read ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -31,8 +31,8 @@ std::string findTextBeyondLimits(llvm::StringRef text);
 /// constants of at most 1 GiB. Emits an error at the first op beyond that.
 LogicalResult checkSizeLimits(ModuleOp module);
 
-/// Checks that no function calls itself, also not by way of others: nothing
-/// says how deep the stack would get. Emits an error at the first such call.
+/// Checks that no function calls itself, also not by way of others: the depth
+/// of the stack would have no bound. Emits an error at the first such call.
 LogicalResult checkCalls(ModuleOp module);
 
 } // namespace mlir::diffattn

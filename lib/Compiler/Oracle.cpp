@@ -47,7 +47,7 @@ Oracle::Oracle(Oracle &&) noexcept = default;
 Oracle::~Oracle() = default;
 size_t Oracle::getNumResults() const { return impl->results.size(); }
 
-/// The class of an error, as the runner tells them apart.
+/// The interpreter's error as one of the runner's classes.
 static llvm::Error convertError(llvm::Error error) {
   using Kind = interpreter::InterpreterError::Kind;
   llvm::Error converted = llvm::Error::success();
@@ -218,7 +218,7 @@ static void findAllowed(Expectation &result) {
   }
 }
 
-/// Takes the module of a front door to what the interpreter knows.
+/// Lowers an imported module to ops that the interpreter supports.
 static llvm::Error import(SourceModule &source, const std::string &name) {
   return source.guarded(ErrorClass::Compile,
                         name + ": expected a module that can be imported", [&] {

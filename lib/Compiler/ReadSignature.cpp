@@ -1,4 +1,4 @@
-//===- ReadSignature.cpp - what a module takes and gives ------------------===//
+//===- ReadSignature.cpp - arguments and results of a module --------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

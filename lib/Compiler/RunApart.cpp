@@ -57,7 +57,8 @@ static void lower(int resource, int64_t soft, int64_t hard) {
   ::setrlimit(resource, &limit);
 }
 
-/// A crash here is neither the business of handlers, nor told, nor kept.
+/// Limits this process. A crash in it reaches no handler, prints nothing and
+/// leaves no core file.
 static void confine(const ApartLimits &limits) {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -78,7 +79,7 @@ static void confine(const ApartLimits &limits) {
 [[noreturn]] static void runAndEnd(int pipe, const ApartLimits &limits,
                                    llvm::function_ref<std::string()> action) {
   confine(limits);
-  // The first byte says that it came to its end.
+  // The first byte marks that `action` came to its end.
   const std::string text = "." + action();
   for (llvm::StringRef left = text; !left.empty();) {
     const ssize_t count = ::write(pipe, left.data(), left.size());
@@ -111,7 +112,8 @@ static std::optional<std::string> readAll(int pipe,
   }
 }
 
-/// How the process ended; 0 where another part of this one has asked before.
+/// Exit status of the process; 0 where another part of this one has waited for
+/// it before.
 static int waitFor(pid_t process) {
   int status = 0;
   while (::waitpid(process, &status, 0) < 0)

@@ -17,8 +17,8 @@
 namespace mlir::diffattn {
 
 /// A fork copies the locks that other threads hold, and not the threads that
-/// would give them back. So whoever works with MLIR or LLVM holds one of these,
-/// and `runApart` forks while nobody does.
+/// would release them. So every caller of MLIR or LLVM holds one of these, and
+/// `runApart` forks while there is none.
 class NoForks {
 public:
   NoForks();

@@ -1,4 +1,4 @@
-//===- SelfContained.cpp - what a shared object asks of a system ----------===//
+//===- SelfContained.cpp - a shared object's needs of a system ------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

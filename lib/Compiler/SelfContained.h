@@ -1,4 +1,4 @@
-//===- SelfContained.h - what a shared object asks of a system --*- C++ -*-===//
+//===- SelfContained.h - a shared object's needs of a system ----*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

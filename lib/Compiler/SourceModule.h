@@ -19,8 +19,8 @@
 
 namespace mlir::diffattn {
 
-/// A module with its context. What MLIR says against it is an error, and so is
-/// a crash of MLIR, after which both are leaked.
+/// A module with its context. Errors of MLIR are errors of these functions, and
+/// so is a crash of MLIR, after which both are leaked.
 class SourceModule {
 public:
   /// `ir` is text or bytecode, and stays where it is.

@@ -1,4 +1,4 @@
-//===- UnfinishedFiles.cpp - what an interrupt must remove ----------------===//
+//===- UnfinishedFiles.cpp - files that an interrupt removes --------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -25,7 +25,7 @@ using namespace diffattn_rt;
 using llvm::StringRef;
 using llvm::Twine;
 
-/// Limits of the format; they keep a lie about the length from costing memory.
+/// Limits of the format; they bound the memory that a wrong length costs.
 static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 static constexpr int64_t kMaxIndexBytes = 100'000'000;
 static constexpr size_t kMaxRank = 32;

@@ -76,8 +76,8 @@ mlir::diffattn::getBundleTargets(StringRef text) {
     if (target->device == ExecutionDevice::Cpu) {
       one = ("cpu:" + named).str();
     } else {
-      // Without a letter behind the number where the code uses nothing that it
-      // promises.
+      // The chip has no letter after its number where the code uses no feature
+      // of that letter.
       std::string error;
       const std::string chip = getGpuTarget(target->chip, error)->binaryChip;
       one = (device + ":" + chip + "/" + named).str();
@@ -480,7 +480,7 @@ llvm::Error BundleWriter::write() {
   if (llvm::Error error = makeFolder())
     return error;
   for (auto [module, target] : llvm::zip(modules, targets)) {
-    // The manifest says once for all chips how weights lie.
+    // The manifest has the layout of weights once for all chips.
     if (getContractText(module.signature) != getContractText(signature()))
       return makeError(ErrorClass::Compile,
                        "expected code for " + Twine(target.chip) +

@@ -1,4 +1,4 @@
-//===- AttentionRules.cpp - what an attention op computes, decoded --------===//
+//===- AttentionRules.cpp - attributes of attention, decoded --------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

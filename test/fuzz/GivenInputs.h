@@ -17,7 +17,7 @@
 
 namespace mlir::diffattn::fuzz {
 
-/// A module of the input file, behind the line
+/// A module of the input file, after the line
 /// `// seed=NUMBER changed=0|1 inputs=VALUES@SIZESxTYPE,...`, where VALUES is
 /// `normal`, `bool` or `int:LOW:HIGH`.
 struct Case {

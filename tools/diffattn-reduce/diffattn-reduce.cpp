@@ -35,7 +35,7 @@ static llvm::StringRef findOutput(llvm::ArrayRef<char *> arguments) {
   return "-";
 }
 
-/// Why a file cannot be written, of which MLIR says nothing.
+/// The error for a file that cannot be written, which MLIR does not report.
 static std::error_code findFault(llvm::StringRef path) {
   namespace fs = llvm::sys::fs;
   if (path == "-")
@@ -60,8 +60,8 @@ int diffattn_reduce_main(int argc, char **argv) {
   mlir::registerAllExtensions(registry);
   mlir::diffattn::registerAllDialects(registry);
   mlir::MLIRContext context(registry);
-  // Where nobody asks, errors alone are printed; that the test does not find
-  // the module interesting is a warning.
+  // MLIR's default handler prints errors alone; a module that the test does not
+  // find interesting gives a warning.
   context.getDiagEngine().registerHandler([](mlir::Diagnostic &diagnostic) {
     if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Warning)
       return mlir::failure();

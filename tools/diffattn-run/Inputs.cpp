@@ -74,8 +74,8 @@ static bool fitsInteger(DType dtype, int64_t value) {
   }
 }
 
-/// Whether `value` is no more than rounded; only what was said to be infinite
-/// may be so.
+/// Whether `value` is in the type's range but for rounding; only an `infinite`
+/// one may become infinite.
 static bool fitsFloat(DType dtype, double value, bool infinite = false) {
   char stored[8] = {};
   writeElement(stored, dtype, 0, value);

@@ -11,7 +11,7 @@
 
 namespace mlir::diffattn {
 
-/// The arguments of a function from what `--input` says, once for each:
+/// The arguments of a function by `--input`, once for each:
 ///   x.npy                 an array from a file
 ///   2x5xi64=1,2,...       elements in row-major order, or one for all
 ///   f32=0.5               a scalar

@@ -1,4 +1,4 @@
-//===- Interrupts.cpp - what an interrupt leaves --------------------------===//
+//===- Interrupts.cpp - removal of unfinished files -----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- Interrupts.h - what an interrupt leaves ------------------*- C++ -*-===//
+//===- Interrupts.h - removal of unfinished files ---------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -47,8 +47,8 @@ EXIT CODES:
 namespace {
 /// A flag of one of the compiler's options (getOptionTable).
 struct TableFlag {
-  /// The option's name, what its value is called, and what the help says after
-  /// the option's own: where a flag does more or has another default.
+  /// The option's name, the name of its value, and help after the option's own:
+  /// where a flag does more or has another default.
   llvm::StringLiteral option, valueName, more;
 };
 } // namespace

@@ -16,7 +16,7 @@
 
 namespace mlir::diffattn {
 
-/// A call as the command line asks for it.
+/// A call with the entry and arguments of the command line.
 struct RequestedCall {
   std::string entry;
   std::vector<diffattn_rt::HostArray> wanted, arguments;

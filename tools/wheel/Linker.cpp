@@ -13,8 +13,8 @@
 
 LLD_HAS_DRIVER(elf)
 
-/// Link-time optimization asks for Polly where LLVM was built with it. Objects
-/// of ours are machine code, which is not optimized again.
+/// LLVM's link-time optimization calls this where LLVM was built with Polly.
+/// Our objects are machine code, which is not optimized again.
 llvm::PassPluginLibraryInfo getPollyPluginInfo() {
   return {LLVM_PLUGIN_API_VERSION, "none", "", [](llvm::PassBuilder &) {}};
 }

@@ -94,7 +94,7 @@ void expectKnown(int32_t status, bool mayCrash = false) {
       << message.str();
 }
 
-/// The types of every entry can be asked for.
+/// Reads the types of every entry.
 void readSignature(const diffattn_program *program) {
   EXPECT_NE(diffattn_program_diagnostics(program), nullptr);
   for (int32_t i = 0; i < diffattn_num_weights(program); ++i)

@@ -1,4 +1,4 @@
-//===- InputLimitsTest.cpp - what is too deep or too large ----------------===//
+//===- InputLimitsTest.cpp - too deep or too large modules ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -47,8 +47,8 @@ private:
   uint64_t state;
 };
 
-/// `quick`, or what the environment variable DIFFATTN_FUZZ_CASES says, divided
-/// by `share`.
+/// `quick`, or the environment variable DIFFATTN_FUZZ_CASES, divided by
+/// `share`.
 unsigned getNumCases(unsigned quick, unsigned share = 1);
 
 /// Calls `run` with each case's number and its own mutator. A case that takes

@@ -1,4 +1,4 @@
-//===- RunApartTest.cpp - what another process keeps to itself ------------===//
+//===- RunApartTest.cpp - isolation of another process --------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

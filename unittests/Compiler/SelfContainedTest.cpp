@@ -1,4 +1,4 @@
-//===- SelfContainedTest.cpp - what bundles ask of a system ---------------===//
+//===- SelfContainedTest.cpp - a bundle's needs of a system ---------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -80,8 +80,8 @@ llvm::ArrayRef<OptionRow> getOptionTable();
 /// The row of that name; null: there is none.
 const OptionRow *findOption(llvm::StringRef name);
 
-/// Sets an option. An error of class usage says what was expected and what
-/// came, for `label` (empty: "option NAME"); `options` is as it was then.
+/// Sets an option. On an error of class usage, which names the expected and the
+/// given value for `label` (empty: "option NAME"), `options` is unchanged.
 llvm::Error setOption(CallerOptions &options, llvm::StringRef name,
                       llvm::StringRef text, llvm::StringRef label = "");
 

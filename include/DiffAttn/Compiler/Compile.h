@@ -27,9 +27,9 @@ struct CompileOptions {
   std::string target = "cpu";
   /// Threads that compiled code may use; 0 leaves it to the runtime.
   int64_t threads = 0;
-  /// How far ahead of weights, keys and values that are read once lines are
-  /// asked for: from 0, not at all, to kMaxPrefetchBytes; -1: as the target has
-  /// it, which for `native` was measured.
+  /// Prefetch distance in bytes for weights, keys and values that are read
+  /// once: from 0, none, to kMaxPrefetchBytes; -1: the target's, which for
+  /// `native` was measured.
   int64_t prefetchBytes = -1;
   /// Whether unfused graphs are searched for differential attention.
   bool raise = true;
@@ -56,8 +56,9 @@ struct CompileOptions {
   std::string optTool = "diffattn-opt";
   /// The assembler that stage cubin runs.
   PtxasSearch ptxas;
-  /// Called before anything is compiled; what it returns ends the compilation.
-  /// So weights that do not fit are told without the wait. Null: not called.
+  /// Called before anything is compiled; an error that it returns ends the
+  /// compilation. So weights that do not fit are reported without the wait.
+  /// Null: not called.
   std::function<llvm::Error(const diffattn_rt::Signature &)> checkSignature;
 };
 
@@ -74,12 +75,11 @@ struct CompiledModule {
 llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
                                              const CompileOptions &options);
 
-/// The module after a stage by its word (Passes.td: `Stage`): input, imported,
+/// The module after a stage, named as in Passes.td (`Stage`): input, imported,
 /// raised, scheduled, bufferized, loops and llvm are MLIR, llvm-ir and assembly
-/// are text, object is ELF. For targets
-/// with a GPU there are also gpu (MLIR), ptx (text: one module with all
-/// kernels) and cubin (ELF, made by ptxas). What the compiler says beside
-/// errors goes to `diagnostics`.
+/// are text, object is ELF. For targets with a GPU there are also gpu (MLIR),
+/// ptx (text: one module with all kernels) and cubin (ELF, made by ptxas).
+/// Messages of the compiler beside errors go to `diagnostics`.
 llvm::Expected<std::string>
 emitStage(llvm::StringRef ir, const CompileOptions &options,
           llvm::StringRef word, CompileDiagnostics *diagnostics = nullptr);
@@ -89,8 +89,8 @@ emitStage(llvm::StringRef ir, const CompileOptions &options,
 std::string getToolchainKey(llvm::StringRef isa);
 
 /// Compiled modules on disk, one file each, and texts of modules that callers
-/// made of something else. They are machine code, or become it: the folder and
-/// what is read from it must be this user's, and nobody else may write it.
+/// derived. They are machine code, or become it: the folder and the files read
+/// from it must belong to this user, and only this user may write them.
 class ObjectCache {
 public:
   static constexpr int64_t kDefaultMaxBytes = int64_t(1) << 30;
@@ -106,16 +106,17 @@ public:
   llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
                                          const CompileOptions &options);
 
-  /// Where `target` is of native: what was measured of the CPU, from the
-  /// folder, or measured now and kept there. `compile` asks for it; who makes
-  /// code for native without the cache, or names what native is, asks first.
+  /// For a native `target`: reads the measurements of the CPU from the folder,
+  /// or measures now and keeps them there. `compile` calls it; callers that
+  /// make code for native without the cache, or name what native is, call it
+  /// first.
   void recallHost(llvm::StringRef target) const;
 
   /// The text that was kept under `key`, which is any string; null if there is
   /// none. Texts that another build kept are not found.
   std::optional<std::string> readText(llvm::StringRef key) const;
-  /// Keeps a text that follows from `key`; `description` is what `list` shows.
-  /// An error of class output says why not, where the cache cannot be used.
+  /// Keeps a text that follows from `key`; `list` shows `description`. An error
+  /// of class output if the cache cannot be used.
   llvm::Error keepText(llvm::StringRef key, llvm::StringRef description,
                        llvm::StringRef text);
 

@@ -37,8 +37,8 @@ openSimulatedDevice(llvm::StringRef chip, bool hostAccess = false);
 llvm::Expected<diffattn_device *> makeSimulatedDevice(llvm::StringRef chip,
                                                       bool hostAccess = false);
 
-/// `text` with all that is left open in it filled in: "cuda" becomes
-/// "cuda:sm_90@0" where that is the GPU at hand. An error if there is none.
+/// `text` with its open parts filled in: "cuda" becomes "cuda:sm_90@0" where
+/// that is this machine's GPU. An error if there is none.
 llvm::Expected<std::string> resolveTarget(llvm::StringRef text,
                                           const CudaLibraries &libraries);
 

@@ -1,4 +1,4 @@
-//===- Diagnostics.h - what the compiler says beside errors -----*- C++ -*-===//
+//===- Diagnostics.h - messages beside errors -------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -39,11 +39,11 @@ enum class DiagnosticKind : int32_t {
 
 llvm::StringRef stringifyDiagnosticKind(DiagnosticKind kind);
 
-/// One thing that the compiler says of a module that it compiles.
+/// One message of the compiler about a module that it compiles.
 struct CompileDiagnostic {
   DiagnosticKind kind = DiagnosticKind::Note;
-  /// Who says it: "diffattn-fuse" (raising), "diffattn-schedule",
-  /// "diffattn-gpu", "diffattn-cache"; "mlir" for what has no category.
+  /// Source of the message: "diffattn-fuse" (raising), "diffattn-schedule",
+  /// "diffattn-gpu", "diffattn-cache"; "mlir" for messages without a category.
   std::string category;
   /// Kind of message within the category, e.g. "NotRaised"; may be empty.
   std::string name;

@@ -51,8 +51,8 @@ llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
 readFileOrPipe(llvm::StringRef path, int64_t limit,
                diffattn_rt::ErrorClass errorClass);
 
-/// A module of MLIR as `readFileOrPipe` reads it; of a folder the error says
-/// what it holds and which command takes that.
+/// A module of MLIR as `readFileOrPipe` reads it; the error for a folder names
+/// its contents and the command that takes them.
 llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
 readModuleFile(llvm::StringRef path);
 

@@ -39,7 +39,7 @@ struct Judgement {
 class Oracle {
 public:
   /// Interprets `entry` on copies of `arguments`. Fails for a program that is
-  /// too large, or that the interpreter does not know.
+  /// too large, or has an op that the interpreter does not support.
   static llvm::Expected<Oracle>
   create(llvm::StringRef ir, llvm::StringRef entry,
          llvm::ArrayRef<diffattn_rt::HostArray> arguments,

@@ -1,4 +1,4 @@
-//===- ReadSignature.h - what a module takes and gives ----------*- C++ -*-===//
+//===- ReadSignature.h - arguments and results of a module ------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- UnfinishedFiles.h - what an interrupt must remove --------*- C++ -*-===//
+//===- UnfinishedFiles.h - files that an interrupt removes ------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

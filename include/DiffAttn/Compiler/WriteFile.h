@@ -18,8 +18,8 @@
 
 namespace mlir::diffattn {
 
-/// A file is a pipe that nobody reads any more, an error of class output. A
-/// program ends for it without a message.
+/// A file is a pipe whose reader is gone: an error of class output. A program
+/// ends for it without a message.
 class ReaderHasGoneError
     : public llvm::ErrorInfo<ReaderHasGoneError, ExecutionError> {
 public:

@@ -47,8 +47,8 @@ FailureOr<LLVM::LLVMFuncOp>
 getOrDeclareRuntimeFunction(OpBuilder &builder, Operation *module,
                             RuntimeFunction function);
 
-/// Fails, with an error at `module`, unless loops can ask the runtime for
-/// `threads` threads; 0 leaves their number to it.
+/// Fails, with an error at `module`, unless `threads` is a number of threads
+/// that loops can request of the runtime; 0 leaves their number to it.
 LogicalResult verifyThreads(Operation *module, int64_t threads);
 
 /// A slot of the table of weights: diffattn_weight.

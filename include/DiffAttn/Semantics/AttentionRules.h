@@ -1,4 +1,4 @@
-//===- AttentionRules.h - what an attention op means ------------*- C++ -*-===//
+//===- AttentionRules.h - attributes of attention, decoded ------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -27,10 +27,10 @@ struct ScoreRules {
   /// How far a query sees by all masks together.
   KeyReach reach;
 
-  /// Whether each score must be asked about: neither the ranges of keys nor the
-  /// relations of tiles tell all.
+  /// Whether each score needs a test: the ranges of keys and the relations of
+  /// tiles do not decide all.
   bool hasElementMasks() const;
-  /// Whether tiles of keys must be asked about.
+  /// Whether tiles of keys need a test.
   bool hasTileMasks() const;
 };
 
