@@ -55,8 +55,8 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
       {b.getIndexAttr(0), sizeOf(b, loc, getK1(), lengthAxis(getKLayout()))}};
   TileSlicer slicer(b, loc, tile, countHeadGroups(*this));
 
-  // A tile need not start at query 0: masks by position are told where it
-  // stands.
+  // A tile need not start at query 0: give masks by position its position as
+  // `q_offset`.
   Value qOffset = getQOffset();
   if (readPosition(getMasks()) &&
       !isEqualConstantIntOrValue(sizes[2], allQueries))

@@ -55,7 +55,7 @@ AsmText mlir::diffattn::getPtxAsm(const Wgmma &wgmma) {
   text += list(0, results) + ", ";
   text += wgmma.aInRegisters ? list(a, 4) : "$" + std::to_string(a);
   text += ", $" + std::to_string(b) + ", p, 1, 1";
-  // Whether A is transposed is said only where it lies in memory.
+  // Only an A in memory has the operand that transposes it.
   text += wgmma.aInRegisters ? "" : ", 0";
   text += wgmma.transposeB ? ", 1; }" : ", 0; }";
   return {std::move(text), tied(results, 0) +

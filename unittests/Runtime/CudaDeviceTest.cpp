@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// On mock libraries: they show which calls are made, in which order and with
-// which arguments, and that errors are told. They show nothing of a GPU.
+// Tests on mock libraries: they show which calls are made, in which order and
+// with which arguments, and that errors are reported. They show nothing of a
+// GPU.
 //
 //===----------------------------------------------------------------------===//
 

@@ -311,7 +311,7 @@ TEST_F(GpuScheduleTest, WhatWarpgroupsDoNotDo) {
   EXPECT_EQ(reasonOf(shape(200, 128)),
             "expected widths of at most 128 and 256, or 192 and 128, but got "
             "200 and 128");
-  // All of them are said.
+  // The reason has all of them.
   other = shape(60, 128);
   other.elementType = b.getF32Type();
   other.softcap = true;

@@ -86,7 +86,7 @@ TEST(CpuTarget, NativeRunsHere) {
     EXPECT_TRUE(!hostSupports(target) || target.hasBf16Dot())
         << target.name.str();
   }
-  // A refusal is told where the features are there and the right is not.
+  // There is a refusal if the CPU has the features and the system denies them.
   const CpuTarget amx = *getCpuTarget("amx");
   EXPECT_EQ(getNativeRefusal().empty(),
             !hostHasFeatures(amx) || hostSupports(amx));

@@ -82,12 +82,12 @@ void addOperandSegments(OpBuilder &builder, OperationState &state,
 /// Whether a mask depends on the positions of queries.
 bool readPosition(ArrayRef<MaskAttrInterface> masks);
 
-/// How a tile of keys stands to a tile of queries by those of `masks` that can
-/// tell, of which there must be one.
+/// The relation of a tile of keys to a tile of queries by those of `masks` that
+/// are decided for whole tiles, at least one.
 TileRelation getTileRelation(MaskBuilder &b, ArrayRef<MaskAttrInterface> masks,
                              const MaskTile &queries, const MaskTile &keys);
 
-/// Fails where `op` has an attribute that no one would read.
+/// Fails if `op` has an attribute that nothing reads.
 LogicalResult verifyKnownAttributes(Operation *op);
 
 template <typename ConcreteType>

@@ -22,9 +22,9 @@
 
 namespace mlir::diffattn {
 
-/// An integer, a float or a condition of a MaskBuilder, or none. What the bits
-/// are is the builder's own: the number, or the address of a value that the
-/// emitted code will compute.
+/// An integer, a float or a condition of a MaskBuilder, or none. Each builder
+/// defines the bits: the number, or the address of a value that the emitted
+/// code will compute.
 class MaskValue {
 public:
   MaskValue() = default;
@@ -40,7 +40,8 @@ private:
   bool present = false;
 };
 
-/// The rows of MaskOperands.def, which says what each means.
+/// The operands of masks: the rows of MaskOperands.def, which has their
+/// meanings.
 enum class MaskOperand {
 #define MASK_POSITION(Name, text, axes) Name,
 #define MASK_ELEMENTS(Name, text, axes, mayBroadcast) Name,
@@ -79,15 +80,14 @@ struct VisibleRange {
   bool knowsWhole = true;
 };
 
-/// How a tile of keys stands to a tile of queries, as conditions.
+/// The relation of a tile of keys to a tile of queries, as conditions.
 struct TileRelation {
   /// No query of the tile sees a key of the other; all of them see all of it.
   MaskValue none, all;
 };
 
-/// Builds what masks compute, at one batch and one noise head. No sum of
-/// positions wraps: what lies beyond the ends of the range that a builder
-/// counts in stays at its end.
+/// Builds the expressions of masks, at one batch and one noise head. No sum of
+/// positions wraps: numbers beyond the builder's range are clamped to it.
 class MaskBuilder {
 public:
   virtual ~MaskBuilder();
@@ -114,7 +114,7 @@ public:
   /// Whether a float is another one than minus infinity.
   virtual MaskValue isNotMinusInfinity(MaskValue element) = 0;
 
-  // Positions. Query i stands at i + q_offset.
+  // Positions. Query i is at position i + q_offset.
   /// The number of valid keys: kv_len, or all.
   virtual MaskValue length() = 0;
   /// The key `left` before the position of `query`.
@@ -126,7 +126,7 @@ public:
   virtual MaskValue isWithinLeft(const MaskPoint &point, int64_t left) = 0;
   virtual MaskValue isWithinRight(const MaskPoint &point, int64_t right) = 0;
 
-  /// Conditions and extrema in which a null side says nothing.
+  /// Conditions and extrema of two values, or the other one if one is null.
   MaskValue bothIfAny(MaskValue a, MaskValue b);
   MaskValue eitherIfAny(MaskValue a, MaskValue b);
   MaskValue minIfAny(MaskValue a, MaskValue b);

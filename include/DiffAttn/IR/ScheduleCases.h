@@ -11,9 +11,8 @@
 
 namespace mlir::diffattn {
 
-/// A schedule of an op's list that some call takes, and what is left to ask at
-/// run time: a call takes it if all that is set here holds, and no case before
-/// it did.
+/// A schedule of an op's list that some call takes, and its conditions at run
+/// time: a call takes the first case all of whose conditions hold.
 struct ScheduleCase {
   ScheduleAttrInterface schedule;
   /// The most queries and the fewest keys of calls that the case takes.
@@ -29,9 +28,9 @@ struct ScheduleCase {
   }
 };
 
-/// The cases of `op` for `target`, in the order in which they are tried, by
-/// what its types tell: schedules for other targets are left out, and so are
-/// those that no call takes. With `Any`, those of all targets.
+/// The cases of `op` for `target`, in the order in which they are tried.
+/// Schedules for other targets are left out, and so are those that no call of
+/// the op's types takes. With `Any`, those of all targets.
 SmallVector<ScheduleCase> getScheduleCases(AttentionOp op,
                                            ScheduleTarget target);
 

@@ -29,8 +29,8 @@
 //   fence.proxy.async.shared::cta      fence.proxy.async.shared_cta
 //   wgmma.fence, .commit_group         wgmma.{fence,commit_group}.sync.aligned
 //   setmaxnreg                         setmaxnreg.{inc,dec}.sync.aligned.u32
-//   stmatrix x4 stmatrix.sync.aligned.m8n8.x4[.trans].b16.p3 bar.sync,
-//   bar.arrive               barrier.cta.{sync,arrive}.aligned.count
+//   stmatrix x4             stmatrix.sync.aligned.m8n8.x4[.trans].b16.p3
+//   bar.sync, bar.arrive               barrier.cta.{sync,arrive}.aligned.count
 //   barrier.cluster                    barrier.cluster.{arrive,wait}.aligned
 //   elect.sync                         elect.sync
 //   %cluster_ctarank, _nctarank        read.ptx.sreg.cluster.{ctarank,nctarank}
@@ -91,9 +91,9 @@ struct RegisterTie {
   unsigned floats = 0, integers = 0;
 };
 
-/// No instruction: tells the simulator whether an index that was read from the
-/// table `table`, of small letters, digits and underscores, lies within what it
-/// names. ptxas drops what computes it.
+/// No instruction: marks for the simulator whether an index that was read from
+/// the table `table` (small letters, digits and underscores) is out of range.
+/// ptxas drops the computation of the condition.
 ///
 /// Arguments: i1, whether it lies outside, and the index, i64. No result.
 struct IndexCheck {

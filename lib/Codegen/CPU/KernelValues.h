@@ -91,12 +91,13 @@ struct TileKeys {
 /// The masks of one batch: ranges of keys as scalars, elements as lanes.
 class KernelMasks final : public EmittedMasks {
 public:
-  /// Emits what depends on the batch alone.
+  /// Emits the parts of masks that depend on the batch alone.
   KernelMasks(KernelValues &values, Value batch);
 
-  /// How the keys of a tile stand to the rows that `beginRows` was told of.
+  /// The relation of a tile of keys to the rows of `beginRows`.
   TileRelation getTileRelation(Value firstKey, Value lastKey);
-  /// Emits, once for many tiles of keys, what the relation needs of the rows.
+  /// Emits the part of relations that depends on rows alone, once for many
+  /// tiles of keys.
   void beginRows(Value first, Value last);
 
   /// The keys that the rows from `first` to `last` see, and that one row sees.

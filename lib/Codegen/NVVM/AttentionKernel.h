@@ -82,8 +82,8 @@ struct AttentionKernel {
   Value keyAt(Value row) { return firstKey ? b.add(row, firstKey) : row; }
   /// Reads lengths, positions and pages of `sequence`.
   void enterSequence(Value sequence);
-  /// The tiles of `keys` keys, from the first to the end, that some row of the
-  /// block may see; `masks` must be there.
+  /// The first tile of `keys` keys that some row of the block may see, and the
+  /// end of these tiles; `enterSequence` has been called.
   std::pair<Value, Value> findTiles(const QueryBlock &queries, int64_t keys);
   /// Whether some of `rows` queries from `row` on does not see some of `keys`
   /// keys from `key` on, by the masks that are intervals.
@@ -95,8 +95,7 @@ struct AttentionKernel {
     return activateLambda(
         b.loadConstant(b.f32(), locateLambda(batch, row, head)));
   }
-  /// The two halves of that: where it lies, and what the activation makes of
-  /// it.
+  /// The two halves of that: its address, and the activation.
   Value locateLambda(Value batch, Value row, Value head);
   Value activateLambda(Value lambda);
   /// Whether the launch has `flag`, i1.
@@ -107,7 +106,7 @@ struct AttentionKernel {
   /// The factor of the norm for a row with this sum of squares; 1 without a
   /// norm.
   Value getRowFactor(Value squares);
-  /// Makes `number` the thread's, and what follows from it.
+  /// Sets the number of the thread, and values that follow from it.
   void setThread(Value number);
 
   GpuBuilder &b;
@@ -147,8 +146,8 @@ struct RowState {
   std::array<Value, 2> max, sum;
 };
 
-/// How scores become probabilities. Where a lane has one row, nothing is asked
-/// or told of the others: what is of row g + 8 is null, or 0 in an operand.
+/// Turns scores into probabilities. Where a lane has one row, values of row
+/// g + 8 are not used: they are null, or 0 in an operand.
 class OnlineSoftmax {
 public:
   OnlineSoftmax(AttentionKernel &kernel);
@@ -163,13 +162,13 @@ public:
     std::array<Value, 2> alpha;
     Value rescale;
   };
-  /// Scale, softcap and the masks that look at elements: scores in the unit in
-  /// which the maximum is taken. `rows` are the queries of rows g and g + 8,
-  /// `key` the first key of the tile.
+  /// Applies scale, softcap and the masks of elements; scores then are in the
+  /// unit in which the maximum is taken. `rows` are the queries of rows g and
+  /// g + 8, `key` the first key of the tile.
   void transform(MutableArrayRef<Fragment> scores, Value noiseHead,
                  std::array<Value, 2> rows, Value key);
   /// Sets scores of keys that row g or g + 8 does not see to minus infinity: by
-  /// the masks that are intervals, and by those that tell of tiles.
+  /// the masks that are intervals, and by those that are decided for tiles.
   SmallVector<Fragment> mask(ArrayRef<Fragment> scores,
                              std::array<Value, 2> rows, Value key);
   SmallVector<Fragment> maskPartialTile(ArrayRef<Fragment> scores,
@@ -178,8 +177,8 @@ public:
   /// `condition` holds.
   void replaceIf(Value condition, MutableArrayRef<Fragment> scores,
                  function_ref<SmallVector<Fragment>()> masked);
-  /// One tile. With a maximum that grew by no more than the margin, the old one
-  /// is kept, and nothing is rescaled.
+  /// The step of one tile. If the maximum grew by no more than the margin, the
+  /// old one is kept, and nothing is rescaled.
   Step step(ArrayRef<Fragment> scores, const RowState &state);
   /// As `step`, without `probabilities`: their registers may still be read by a
   /// running product, and `pack` makes them of `powers` later.

@@ -211,7 +211,7 @@ Values DecodeKernel::computeByRing(TensorRing &ring, ValueRange initial) {
         Values after = computeTile(
             {number, ring.keys(position), values, {}, waitForValues},
             carried.drop_front(2));
-        // The lane that releases the stage speaks for all.
+        // One lane releases the stage for all of the warp.
         b.warpBarrier();
         ring.release(position);
         position = ring.following(position);

@@ -104,7 +104,7 @@ private:
   void launch(const GpuKernelSpec &spec);
   /// Launches blocks that take tiles of queries, `tiles` of each head.
   void launchPersistent(const GpuKernelSpec &spec, Value tiles);
-  /// How operands are copied, as far as branches around a launch tell.
+  /// How operands are copied, as far as enclosing branches have checked.
   enum class Copies { Unchecked, Chunks, Elements };
   /// Launches the kernel of the first of `cases` that holds.
   void launchCases(ArrayRef<ScheduleCase> cases, Copies copies);

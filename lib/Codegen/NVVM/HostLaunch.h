@@ -33,11 +33,10 @@ bool mayCopyChunks(const GpuKernelSpec &spec);
 /// calls that take it, by ops on states. Fails, with an error, on tensors.
 LogicalResult splitKeys(RewriterBase &rewriter, Operation *root);
 
-/// Replaces `op`, on memrefs, by launches of kernels in `module`: where there
-/// is no query, nothing is launched, else the first of `cases` that holds. What
-/// the types do not tell is asked at run time, also whether pointers and
-/// strides allow copies of 16 bytes: where they do not, kernels that copy
-/// elements are launched.
+/// Replaces `op`, on memrefs, by launches of kernels in `module`: none if there
+/// is no query, else the first of `cases` that holds. Conditions that the types
+/// do not decide are checked at run time, also whether pointers and strides
+/// allow copies of 16 bytes; if not, kernels that copy elements are launched.
 void replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
                      gpu::GPUModuleOp module, ArrayRef<ScheduleCase> cases);
 
@@ -48,7 +47,7 @@ void replaceByLaunch(RewriterBase &rewriter, OnlineAttentionOp op,
                      gpu::GPUModuleOp module);
 
 /// The merges of the maps over ranges, whose results nothing else reads, and
-/// the finalize behind them. Of one map `merge2` is null.
+/// the finalize behind them. With one map, `merge2` is null.
 struct MergedEnd {
   MergeOp merge1, merge2;
   FinalizeOp finalize;

@@ -14,7 +14,7 @@ namespace mlir::diffattn::gpucode {
 /// The multi-buffered pipeline through which K1, K2 and V of one head come into
 /// shared memory, a tile of keys at a time. A stage is an i32, its offset in
 /// bytes from the first one. A tile that no query of the block sees, by the
-/// masks that tell of tiles, is not copied.
+/// masks that are decided for tiles, is not copied.
 ///
 /// Safety. (1) A stage is read only after this thread's wait for its copies and
 /// the block's barrier after it. (2) A stage is refilled only after the barrier
@@ -28,7 +28,7 @@ public:
   struct Tile {
     Value number, stage;
     /// i1: whether some query of the block does not see some key of it, by the
-    /// masks that tell of tiles; null without such masks.
+    /// masks that are decided for tiles; null without such masks.
     Value isPartial;
   };
   using Compute = function_ref<GpuBuilder::Values(const Tile &, ValueRange)>;
@@ -38,14 +38,12 @@ public:
   /// Waits for the oldest copies. After it, all warps may read their stage, and
   /// the one before it may be filled.
   void wait();
-  /// Loops over the tiles. `compute` makes of what the loop carries, at first
-  /// `initial`, what follows a tile; it is not asked for tiles that no query of
-  /// the block sees. All warps may read the tile there, and come there
-  /// together.
+  /// Loops over the tiles. `compute` maps the values that the loop carries, at
+  /// first `initial`, to those after a tile; it is not called for tiles that no
+  /// query of the block sees. All warps run it together, and may read the tile.
   GpuBuilder::Values loop(ValueRange initial, Compute compute);
 
-  /// Addresses in shared memory: K of the first map (or of the only K), what
-  /// lies between the maps, and V.
+  /// Addresses of K of the first map, and of V, in shared memory.
   Value keys(Value stage);
   Value values(Value stage);
 

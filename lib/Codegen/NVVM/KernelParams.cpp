@@ -10,8 +10,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// The readers of KernelParams.def. They depend on nothing that a kernel's name
-/// does not tell.
+/// The readers of KernelParams.def. They depend only on properties that are in
+/// a kernel's name.
 namespace reader {
 bool attends(const GpuKernelSpec &spec) { return spec.attends(); }
 bool merges(const GpuKernelSpec &spec) {

@@ -18,7 +18,7 @@
 namespace mlir::diffattn {
 
 /// Builds the arguments of kernels from the operands of an op on memrefs, and
-/// the launches. What is asked for is built where the builder stands.
+/// the launches, at the builder's insertion point.
 class LaunchBuilder {
 public:
   /// A builder of launches; kernels are made in `module` when they are
@@ -40,8 +40,8 @@ public:
 
   void launch(const GpuKernelSpec &spec, std::array<Value, 3> blocks);
   /// Device memory of this launch alone, 4 bytes that are 0 when it starts:
-  /// also where a captured graph is launched again, and where what was launched
-  /// before has failed.
+  /// also when a captured graph is launched again, or after a launch that
+  /// failed.
   Value allocateCounter();
   /// Signal heads, of `all`, whose keys and values take kGpuSectionBytes at
   /// most: whole groups that share values, one at least.
@@ -54,7 +54,8 @@ public:
   /// that follow; null where the op has no such operand.
   void setOperand(GpuParam pointer, const OperandView &view,
                   ArrayRef<OperandView::Role> roles);
-  /// A tensor of the table, as Q, the result or a gradient, if it is there.
+  /// Sets a tensor of the table, as Q, the result or a gradient, if the op has
+  /// it.
   void setTensor(GpuParam pointer, const OperandView &view);
 
   using Emit = function_ref<void()>;
@@ -68,8 +69,8 @@ public:
   /// Whether, beside that, tensor maps can describe Q, K and V, and with
   /// `storesResult` the result.
   Value canUseMaps(bool storesResult);
-  /// The tensor maps of a kernel that reads by them. They are made where the
-  /// builder stands, so only calls that take the kernel make them.
+  /// Makes the tensor maps of a kernel that reads by them, at the insertion
+  /// point: only calls that take the kernel make them.
   void fillMaps(const GpuKernelSpec &spec);
 
   Value index(int64_t value) {
@@ -97,10 +98,10 @@ public:
   Value size(const OperandView &view, OperandView::Role role) {
     return size(view.value, view.axes[role]);
   }
-  /// Keys of a batch, or of all packed sequences; of paged ones, those that a
-  /// row of the table has place for.
+  /// The number of keys of a batch, or of all packed sequences; with pages, the
+  /// capacity of a row of the table.
   Value keyCount();
-  /// Packed sequences.
+  /// The number of packed sequences.
   Value sequenceCount() {
     return compute<arith::SubIOp>(size(operands.queryBounds, OperandView::Row),
                                   index(1));
@@ -130,8 +131,8 @@ public:
   const AttentionOperands operands;
 
 private:
-  /// A stride, or the offset, as a constant where the type tells it. An operand
-  /// that does not vary with `role` has stride 0.
+  /// A stride, or the offset, as a constant if the type has it. An operand that
+  /// does not vary with `role` has stride 0.
   Value stride(const OperandView &view, OperandView::Role role);
   /// As `stride`, but 0 for an axis that is broadcast at run time.
   Value usedStride(const OperandView &view, OperandView::Role role);

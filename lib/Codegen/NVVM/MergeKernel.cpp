@@ -148,8 +148,8 @@ Values MergeKernel::addRanges(Value first, Value split, ValueRange sums) {
             Values numbers;
             for (int64_t i = 0; i < columns; ++i) {
               Value column = b.add(kernel.lane, 32 * i);
-              // A lane beyond the width reads the last column again, and
-              // nobody reads what it makes of that.
+              // A lane beyond the width reads the last column again; its
+              // result is not used.
               if (32 * (i + 1) > width)
                 column = b.minS(column, b.i32(width - 1));
               numbers.push_back(

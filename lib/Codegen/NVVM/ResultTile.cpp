@@ -44,8 +44,8 @@ void ResultTile::write(ArrayRef<Fragment> x, std::array<Value, 2> factors) {
   for (int64_t h = 0; h < 2; ++h)
     rows[h] = epilogue.locate(
         b.minS(b.add(b.add(firstRow, kernel.laneRow), 8 * h), last));
-  // Lanes 0 to 15 tell where the rows of a chunk begin, the others those of the
-  // next one.
+  // Lanes 0 to 15 give the addresses of the rows of a chunk, the others those
+  // of the next one.
   Value row = b.remU(kernel.lane, kRows);
   Value start = b.bytes(base, b.mul(row, kGpuPanelPitch));
   Value chunk = b.xorI(b.divU(kernel.lane, kRows), b.remU(row, kChunks));

@@ -86,7 +86,7 @@ void TensorRing::waitForQueryPlace(Value parity) {
 void TensorRing::releaseQueries(bool wroteThere) {
   if (wroteThere)
     hopper.publishToCopies();
-  // The lane that arrives speaks for all.
+  // One lane arrives for all of the warp.
   b.warpBarrier();
   b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)),
            [&] { hopper.arrive(queryPlaceBarrier()); });

@@ -34,7 +34,8 @@ struct GlobalRows {
   Value first,
       limit; // i32: the tile's first row; rows from `limit` on are zeros
   int64_t width;
-  /// Null, or what tells where each row lies; `base` is of the first page then.
+  /// The pages in which rows lie, where `base` is that of the first page; null
+  /// for dense rows.
   PageTable *pages = nullptr;
   Value pageStride = {}; // i64
 };
@@ -46,8 +47,8 @@ struct RowAddress {
 };
 RowAddress findRow(AttentionKernel &kernel, const GlobalRows &rows, Value row);
 
-/// Brings tiles from global to shared memory, in groups, by all threads of the
-/// block. A new way to do so is a class and a line of `create`.
+/// Copies tiles from global to shared memory, in groups, by all threads of the
+/// block. A new kind of copy is a class and a line of `create`.
 class TileLoader {
 public:
   static std::unique_ptr<TileLoader> create(AttentionKernel &kernel);
@@ -63,11 +64,11 @@ public:
   virtual void wait(int64_t groupsLeft) = 0;
 };
 
-/// 16 bytes at a time by cp.async: pointers, strides and widths are multiples
-/// of that.
+/// A loader of 16 bytes at a time by cp.async: pointers, strides and widths are
+/// multiples of that.
 std::unique_ptr<TileLoader> createCpAsyncLoader(AttentionKernel &kernel);
-/// Element by element: any strides and widths. Nothing is under way after
-/// `copy`.
+/// A loader of single elements, for any strides and widths. `copy` is
+/// synchronous.
 std::unique_ptr<TileLoader> createElementLoader(AttentionKernel &kernel);
 
 /// Bytes of an element, and of a chunk with its elements.

@@ -304,8 +304,8 @@ void WgmmaKernel::multiplyAll() {
     const bool needsPlace = spec.storesByMap() || layout.combine.bytes;
     if (!needsPlace)
       ring->releaseQueries(/*wroteThere=*/false);
-    // Both of its barriers, although nothing was brought: no phase of one may
-    // begin before somebody has waited for the one before.
+    // Waits at both barriers, although nothing was brought: no phase may begin
+    // before the one before has been waited for.
     if (layout.combinesInStage) {
       ring->waitForKeys(position);
       ring->waitForValues(position);

@@ -189,7 +189,7 @@ Failure LoadedBundle::lacksSymbol(const std::string &symbol) const {
                                   ", but the code lacks it"};
 }
 
-/// Maps a file of the bundle's own and checks that nobody changed it.
+/// Maps a file of the bundle itself and checks that it has not changed.
 Failure LoadedBundle::checkFile(const BundledFile &listed, bool isCode,
                                 FileMapping &file) const {
   const std::string path = directory + "/" + listed.path;

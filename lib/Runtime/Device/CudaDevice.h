@@ -37,7 +37,7 @@ struct KernelState {
   /// Kinds of the parameters, as in diffattn_kernel.
   std::string parameters;
   bool startsEarly = false;
-  /// Dynamic shared memory that the driver was told to allow.
+  /// The limit of dynamic shared memory that the driver has been given.
   uint32_t sharedLimit = 48 << 10;
 };
 

@@ -85,8 +85,8 @@ static std::string describeSizes(SizeList sizes) {
   return "[" + text + "]";
 }
 
-/// Everything that could not even be looked at: what does not fit the function
-/// is found later.
+/// Checks that `array` is valid in itself. Whether it fits the function is
+/// checked later.
 static Failure checkArray(const char *entry, int32_t i,
                           const diffattn_array &array) {
   auto fail = [&](const std::string &message) -> Failure {

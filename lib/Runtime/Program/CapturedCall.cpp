@@ -85,8 +85,8 @@ Failure CapturedCall::create(DeviceProgram &program,
 CapturedCall::~CapturedCall() {
   diffattn_device *table = &program.getDevice();
   // Every run has waited for its end, so nothing is under way; and to wait for
-  // the stream here would break a capture of another thread. What fails has
-  // failed before, and was told then.
+  // the stream here would break a capture of another thread. Failures are
+  // ignored: the call before has reported them.
   dropGraph();
   diffattn_context_destroy(context);
   (void)table->release(table, inputMemory);
@@ -138,8 +138,8 @@ Failure CapturedCall::takeInputs() {
   return {};
 }
 
-/// Finds where compiled code left the results, and a place here for those that
-/// are no arguments.
+/// Finds where compiled code left the results, and allocates host memory for
+/// those that are no arguments.
 Failure CapturedCall::placeOutputs() {
   diffattn_device *table = &program.getDevice();
   outputs.clear();

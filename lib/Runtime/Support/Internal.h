@@ -23,7 +23,7 @@ struct Counters {
 };
 extern Counters counters;
 
-/// A clock that nobody sets.
+/// The time of the monotonic clock.
 inline int64_t nanoseconds() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -96,7 +96,7 @@ struct PackedWeight {
     return form == wanted && N == p.N && K == p.K && transB == p.transB;
   }
 };
-/// Held while a slot is looked at or filled.
+/// Held while a slot is read or filled.
 extern std::mutex packMutex;
 
 size_t dtypeSize(int32_t dtype);

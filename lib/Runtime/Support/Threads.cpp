@@ -232,7 +232,8 @@ __attribute__((constructor)) void watchForks() {
 
 } // namespace
 
-/// True if nobody has chosen the number of threads of the caller's regions.
+/// Whether the number of threads of the caller's regions may adapt: neither the
+/// caller nor OpenMP's setting has fixed it.
 static bool adapts() {
   return chosenThreads == 0 && mayAdapt.load(std::memory_order_relaxed) &&
          omp_get_max_threads() == processors;

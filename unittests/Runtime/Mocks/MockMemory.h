@@ -11,8 +11,8 @@
 
 namespace mock {
 
-/// An address of the device is one of the host with this bit: whoever takes it
-/// for a host's address faults.
+/// The bit that makes an address of the host one of the device: code that takes
+/// it for an address of the host faults.
 constexpr uint64_t kDeviceBit = uint64_t(1) << 62;
 
 inline void *hostOf(uint64_t address) {

@@ -165,7 +165,7 @@ struct GpuKernelSpec {
   int64_t getLaneRows() const {
     return kind == GpuKernelKind::Decode ? maps : 2;
   }
-  /// A name that tells all of this, so equal names are equal kernels.
+  /// A name made of all members: kernels of equal names are equal.
   std::string getName() const;
   /// Threads of a block, and those of them that compute.
   int64_t getThreads() const;

@@ -44,17 +44,17 @@ diffattn_rt_parallel_for(void (*body)(void *ctx, int64_t index, void *scratch),
                          void *ctx, int64_t count, int64_t scratch_bytes,
                          int64_t max_threads);
 
-/// Threads that a parallel region of the calling thread uses by default: what
-/// it has set, else what OpenMP was told (OMP_NUM_THREADS), else as many as are
-/// worth it, up to the number of processors, which is returned then.
+/// Threads that a parallel region of the calling thread uses by default: the
+/// number that it has set, else OMP_NUM_THREADS, else as many as are worth it,
+/// up to the number of processors, which is returned then.
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_threads(void);
-/// Sets it for the calling thread; 0 leaves it to OpenMP again. Returns what
-/// was set before.
+/// Sets that number for the calling thread; 0 leaves it to OpenMP again.
+/// Returns the number that was set before.
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_set_threads(int64_t threads);
 /// Whether regions get fewer threads than processors while other programs keep
-/// those busy; on at first, for the whole process. A number that OpenMP was
-/// told is recognized by not being that of the processors: whoever knows that
-/// OMP_NUM_THREADS is set turns it off.
+/// those busy; on at first, for the whole process. OMP_NUM_THREADS is noticed
+/// only if it differs from the number of processors: a caller that knows it to
+/// be set turns this off.
 DIFFATTN_RT_EXPORT void diffattn_rt_adapt_threads(int32_t on);
 
 //===----------------------------------------------------------------------===//
@@ -69,8 +69,8 @@ DIFFATTN_RT_EXPORT int64_t diffattn_rt_mark(void);
 DIFFATTN_RT_EXPORT void diffattn_rt_release(int64_t mark);
 
 /// Memory that a function returns to its caller: as diffattn_rt_alloc, unless
-/// the calling thread keeps results; then it is of malloc and belongs to
-/// whoever takes it.
+/// the calling thread keeps results; then it is of malloc and belongs to the
+/// caller that takes it.
 DIFFATTN_RT_EXPORT void *diffattn_rt_alloc_result(int64_t bytes);
 /// Starts (`keep` not 0) or ends keeping of results by the calling thread.
 /// Results that are kept need no copy out of the arena; the end frees those

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // Compiled code that is linked into a shared object of its own does not look
-// for the runtime by name: whoever loads it hands it this table. So the object
-// needs libc and libm alone, and the runtime may lie anywhere.
+// for the runtime by name: its loader passes it this table. So the object needs
+// libc and libm alone, and the runtime may lie anywhere.
 //
 //===----------------------------------------------------------------------===//
 
@@ -79,10 +79,10 @@ typedef struct diffattn_rt_table {
 } diffattn_rt_table;
 
 /// Symbols of an object of compiled code. It reads the first, an array of
-/// diffattn_weight that whoever loads it provides: a slot for each weight, then
-/// one for each constant of a device. The second, which is only there if
-/// products have constants, takes nothing and frees what those were packed
-/// into: it is called last. An entry point is called by getEntryPointName.
+/// diffattn_weight that its loader provides: a slot for each weight, then one
+/// for each constant of a device. The second exists only if products have
+/// constants: a function without arguments that frees their packed copies, to
+/// be called last. getEntryPointName has the names of entry points.
 #define DIFFATTN_WEIGHTS_SYMBOL "diffattn_weights"
 /// The most slots that the layers of one weight may have.
 #define DIFFATTN_MAX_LAYERS 65536

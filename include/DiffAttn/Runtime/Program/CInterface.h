@@ -35,10 +35,10 @@ Failure checkTexts(const char *name, const char *const *texts, int32_t count);
 Failure describeValue(const std::vector<ValueType> &types, int32_t i,
                       diffattn_type *type);
 
-/// The arguments of a call as views of them. Fails where the list has another
-/// length than that of the function, before it is read, and where an array
-/// cannot be looked at: its element type is not known, its rank, sizes or
-/// strides are none that memory can hold, an address is null.
+/// Views of the arguments of a call. Fails if the list has another length than
+/// that of the function, before it is read, or if an array is not valid: an
+/// unknown element type, a rank, sizes or strides that memory cannot hold, or a
+/// null address.
 Failure viewArguments(const Signature &signature, const char *entry,
                       const diffattn_array *arguments, int32_t numArguments,
                       std::vector<ArrayView> &views);

@@ -21,13 +21,13 @@ namespace diffattn_rt {
 
 /// A call of a function with fixed arguments: arrays on the device, which it
 /// uses and updates there, and arrays in memory of the host, which every run
-/// reads anew. It has a workspace of its own. Whoever made it ends it before
-/// the program.
+/// reads anew. It has a workspace of its own, and is destroyed before the
+/// program.
 class CapturedCall final {
 public:
-  /// The arguments must have been checked; their memory must stay where it is.
-  /// Fails if one is a number, or lies in memory of the host and is not dense
-  /// or may be updated, or if a result is a number.
+  /// Creates a call with arguments that have been checked and whose memory
+  /// stays where it is. Fails if one is a number, or lies in memory of the host
+  /// and is not dense or may be updated, or if a result is a number.
   static Failure create(DeviceProgram &program,
                         const FunctionSignature &function, EntryPoint entry,
                         ListRef<ArrayView> args,
@@ -52,8 +52,8 @@ public:
   };
   const std::vector<Result> &getResults() const { return results; }
 
-  /// Why runs are given to the stream kernel by kernel: what the device said
-  /// when one was to be captured. Empty if it was, and before the first run.
+  /// Why runs are not captured, but given to the stream kernel by kernel. Empty
+  /// if they are captured, or before the first attempt.
   const std::string &getFallbackReason() const { return fallbackReason; }
 
 private:
@@ -65,7 +65,7 @@ private:
   }
   Failure takeInputs();
   Failure placeOutputs();
-  /// Gives the stream all of a run.
+  /// Gives all work of a run to the stream.
   Failure record(int64_t threads);
   Failure launchKernels(int64_t threads);
   void capture(int64_t threads);
