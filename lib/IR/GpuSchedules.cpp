@@ -112,7 +112,7 @@ LogicalResult GpuWgmmaAttr::verify(EmitError emitError, GpuPlacement placement,
 
 ScheduleTarget GpuSplitKVAttr::getTarget() const { return ScheduleTarget::GPU; }
 
-std::optional<int64_t> GpuSplitKVAttr::getMostQueries() const {
+std::optional<int64_t> GpuSplitKVAttr::getMaxQueries() const {
   return kMaxQueries;
 }
 

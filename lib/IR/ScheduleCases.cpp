@@ -292,7 +292,7 @@ LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
                               << family << " for some";
     if (failed(verifyKnownSizes(op, choice.schedule)))
       return failure();
-    std::optional<int64_t> limit = choice.schedule.getMostQueries();
+    std::optional<int64_t> limit = choice.schedule.getMaxQueries();
     if (!limit)
       continue;
     int64_t queryCount = choice.maxQueries.value_or(queries);

@@ -261,7 +261,7 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
   }];
 }
 
-def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["getTarget", "getMostQueries"]> {
+def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["getTarget", "getMaxQueries"]> {
   let summary = "a GPU kernel for at most 8 queries of 16-bit types, keys split over blocks";
   let description = [{
     Both maps of the queries fill one tile of 16 rows; one map has half of it. A warp takes 16 keys

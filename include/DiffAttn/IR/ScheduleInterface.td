@@ -27,7 +27,7 @@ def DiffAttn_ScheduleAttrInterface : AttrInterface<"ScheduleAttrInterface"> {
     }]>,
     InterfaceMethod<[{
       The most queries that a kernel of the family computes, if there is such a limit.
-    }], "::std::optional<int64_t>", "getMostQueries", (ins), [{}], [{
+    }], "::std::optional<int64_t>", "getMaxQueries", (ins), [{}], [{
       return std::nullopt;
     }]>,
     InterfaceMethod<[{
