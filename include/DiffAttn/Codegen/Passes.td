@@ -13,11 +13,12 @@ def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp">
   let summary = "Emit a fused kernel for each scheduled attention on memrefs";
   let description = [{
     Replaces every `diffattn.attention` on memrefs that has schedules of CPU kernels
-    by calls of the runtime's `diffattn_rt_parallel_for` over work items; which of
-    the kernels a call takes is asked at run time where the types do not tell. What one work item does is a private `llvm.func` a signature (operand
-    types, attributes, schedules), made of `scf`, `arith`, `vector` and `math` ops
-    on raw pointers; ops of equal signature share it. Its register-blocked phases
-    are private functions of their own, shared by all signatures of a module.
+    by calls of the runtime's `diffattn_rt_parallel_for` over work items. Where the
+    types do not decide which kernel a call takes, the code decides at run time. The
+    work item is a private `llvm.func`, one for each signature (operand types,
+    attributes, schedules), made of `scf`, `arith`, `vector` and `math` ops on raw
+    pointers; ops of equal signature share it. Its register-blocked phases are private
+    functions of their own, shared by all signatures of a module.
 
     A work item computes some rows of the result from the operands as they lie in
     memory, epilogue included. Which thread runs it, and how many there are, has no
@@ -44,7 +45,7 @@ def EmulateAmxPass : Pass<"diffattn-emulate-amx", "ModuleOp"> {
     - `amx.tile_muli`: sums of 32 bits that wrap around.
 
     `amx.tile_mulf` of f16 is an error, and so is a tile that other ops than `scf.for`,
-    `scf.if` and `scf.while` hand on. With `missing-only`, functions whose
+    `scf.if` and `scf.while` carry. With `missing-only`, functions whose
     `target_features` have `+amx-tile` keep their tiles.
   }];
   let options = [Option<"missingOnly", "missing-only", "bool", /*default=*/"false",
@@ -81,12 +82,13 @@ def ConvertDiffAttnToGpuPass : Pass<"convert-diffattn-to-gpu", "ModuleOp"> {
   let summary = "Emit whole GPU kernels for scheduled attention ops";
   let description = [{
     Replaces every `diffattn.attention` on memrefs that has schedules of GPU kernels by
-    `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`; what is scheduled as
-    `gpu_split_kv` by way of the ops on states that `diffattn-split-kv` makes. Kernels are functions of
-    the `llvm` and `nvvm` dialects and need no further lowering; ops with equal kernels share them.
-    The first schedule whose conditions hold is launched; what the types do not tell is asked at run
-    time, also whether pointers and strides allow copies of 16 bytes: where they do not, elements are
-    copied. Nothing is launched without queries. The memrefs must lie in memory that the device can read.
+    `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`. Ops scheduled as
+    `gpu_split_kv` are first rewritten as by `diffattn-split-kv`. Kernels are functions of the `llvm`
+    and `nvvm` dialects and need no further lowering; ops with equal kernels share them. The first
+    schedule whose conditions hold is launched; conditions that the types do not decide are checked at
+    run time, also whether pointers and strides allow copies of 16 bytes: where they do not, elements
+    are copied. Nothing is launched without queries. The memrefs must lie in memory that the device
+    can read.
   }];
   let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
                         "Chip to emit kernels for">];
@@ -97,8 +99,8 @@ def ConvertDiffAttnToGpuPass : Pass<"convert-diffattn-to-gpu", "ModuleOp"> {
 def GpuToPtxPass : Pass<"diffattn-gpu-to-ptx", "ModuleOp"> {
   let summary = "Translate GPU modules to PTX and assemble them";
   let description = [{
-    Translates every `gpu.module` to LLVM IR, marks what the threads of a warp must reach together
-    (which `gpu-module-to-binary` cannot), optimizes, writes PTX, and runs `ptxas`. The module gets
+    Translates every `gpu.module` to LLVM IR, marks the calls that the threads of a warp must reach
+    together (which `gpu-module-to-binary` cannot), optimizes, writes PTX, and runs `ptxas`. The module gets
     `diffattn.ptx`, `diffattn.cubin` (both only without `file`) and `diffattn.ptxas`, which has
     registers and spilled bytes of each kernel. With `file`, text and binary are written to
     `<file>.ll`, `<file>.ptx` and `<file>.cubin` instead. A spill is an error with `no-spills`.

@@ -27,7 +27,7 @@ def DiffAttn_Dialect : Dialect {
 
 /// Attributes without a dialect's prefix, and those of this dialect, are known
 /// ones: a misspelt attribute is an error, not a wrong result. Structural, so
-/// that a misspelt name is told before the right one is missed.
+/// that a misspelt name is reported before the right one is missed.
 def DiffAttn_KnownAttributes : NativeOpTrait<"KnownAttributes">, StructuralOpTrait {
   let cppNamespace = "::mlir::diffattn";
 }

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 //
 // The op's text does not hold these attributes: `getMasks()` of attention and
-// online_attention makes them of its operands and attributes. What they mean is in
-// lib/IR/Masks.cpp.
+// online_attention makes them of its operands and attributes. lib/IR/Masks.cpp
+// defines them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_IR_DIFFATTNMASKS_TD

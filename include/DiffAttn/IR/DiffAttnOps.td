@@ -123,8 +123,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }];
   let builders = [
     /// The common form: no bias, norm or gate, every layout bhtd. On tensors the
-    /// result has the type of `init`, on memrefs there is none. Of one map q2, k2
-    /// and lambda are null.
+    /// result has the type of `init`, on memrefs there is none. With one map, q2,
+    /// k2 and lambda are null.
     OpBuilder<(ins "Value":$q1, "Value":$k1, "Value":$q2, "Value":$k2, "Value":$v,
                    "Value":$lambda, "Value":$init, "float":$scale,
                    CArg<"bool", "false">:$isCausal)>];

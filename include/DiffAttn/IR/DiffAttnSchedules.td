@@ -20,11 +20,11 @@ def DiffAttn_ScheduleTarget : DiffAttn_Enum<"ScheduleTarget", "kind of target of
   I32EnumAttrCase<"Any", 0, "any">, I32EnumAttrCase<"CPU", 1, "cpu">,
   I32EnumAttrCase<"GPU", 2, "gpu">]>;
 
-def DiffAttn_CpuProduct : DiffAttn_Enum<"CpuProduct", "what CPU kernels multiply", [
+def DiffAttn_CpuProduct : DiffAttn_Enum<"CpuProduct", "operands of the products of a CPU kernel", [
   I32EnumAttrCase<"F32", 0, "f32">, I32EnumAttrCase<"Bf16Pairs", 1, "bf16_pairs">,
   I32EnumAttrCase<"Bf16Tiles", 2, "bf16_tiles">]>;
 
-def DiffAttn_GpuPlacement : DiffAttn_Enum<"GpuPlacement", "which warp computes which map", [
+def DiffAttn_GpuPlacement : DiffAttn_Enum<"GpuPlacement", "placement of the maps in warps", [
   I32EnumAttrCase<"Both", 0, "both">, I32EnumAttrCase<"Pair", 1, "pair">,
   I32EnumAttrCase<"Apart", 2, "apart">]>;
 
@@ -61,8 +61,8 @@ def DiffAttn_CpuPrefillAttr : DiffAttn_Schedule<"CpuPrefill", "cpu_prefill"> {
     - `two_pass_keys`: up to this many keys the scores of both maps are kept, and multiplied with V
       once; with more, and where there is one map, KV blocks are merged as online states;
     - `product`: `f32`, to which all types are widened, or bf16 as it lies in memory: `bf16_pairs`, or
-      `bf16_tiles` of 16 rows by a matrix unit (AMX). What does not suit it (operands of other types or
-      with columns apart, a scale that is not positive, an `isa` without the unit) is widened. With
+      `bf16_tiles` of 16 rows by a matrix unit (AMX). Ops that do not suit it (operands of other types or
+      with columns apart, a scale that is not positive, an `isa` without the unit) are widened. With
       tiles the keys of `qk_tile` and the queries of `pv_tile` fill whole tiles, the vectors of
       `qk_tile` are tiles of sums, and one column of tiles of values is multiplied at a time.
 
@@ -108,8 +108,8 @@ def DiffAttn_CpuBackwardAttr : DiffAttn_Schedule<"CpuBackward", "cpu_backward",
       are work items of their own where there are few others, with the same results;
     - `product`: `f32`, to which all types are widened, `bf16_pairs` or `bf16_tiles`: operands of bf16
       are multiplied as they lie in memory, and the gradients of rows, the difference of both maps and
-      the gradients of scores are rounded to bf16 before they are. What does not suit it, as in
-      `#diffattn.cpu_prefill`, or has a `d_out` of f32, is widened. With tiles those of `pv_tile` are
+      the gradients of scores are rounded to bf16 before they are. Ops that do not suit it, as in
+      `#diffattn.cpu_prefill`, or have a `d_out` of f32, are widened. With tiles those of `pv_tile` are
       tiles of 16 queries or keys, and the queries of a block fill tiles that are contracted.
 
     Example:
@@ -154,10 +154,11 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
       values are used by all rows before the next are read;
     - `o_vectors`: vectors of sums of outputs of all rows, and `o_row_vectors`: the most of one row.
       Wider rows are made in several passes over the keys. Both are powers of two;
-    - `prefetch_bytes`: how far ahead of the row that is read lines are asked for, 0: not at all;
-    - `prefetch_rows`: the same for rows of keys or values that lie apart, as those of one head do
-      where a token's heads stand side by side. CPUs fetch lines in the order of their addresses by
-      themselves, and these are in none.
+    - `prefetch_bytes`: distance in bytes at which lines ahead of the row that is read are prefetched,
+      0: not at all;
+    - `prefetch_rows`: distance in rows, for rows of keys or values that lie apart, as those of one head
+      do where a token's heads are side by side. CPUs prefetch lines in the order of their addresses by
+      themselves, but not these.
 
     Example:
 
@@ -335,11 +336,11 @@ def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {
   let mnemonic = "when";
   let summary = "a schedule for some calls";
   let description = [{
-    Taken by the calls for which all that is written holds: at most `max_queries` queries, at least
+    Taken by the calls for which all conditions hold: at most `max_queries` queries, at least
     `min_keys` keys, `unaligned` operands (those of GPU kernels that do not allow copies of 16
     bytes), operands that `tensor_maps` describe: copies of 16 bytes, and no axis of more than one
-    element with a stride that is 0, negative or 2^40 bytes and more. What the types do not tell is
-    asked at run time.
+    element with a stride that is 0, negative or 2^40 bytes and more. Conditions that the types do not
+    decide are checked at run time.
 
     Example: `#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<...>>`
   }];
@@ -355,7 +356,7 @@ def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {
 
 def DiffAttn_SizeBoundsAttr : AttrDef<DiffAttn_Dialect, "SizeBounds"> {
   let mnemonic = "size_bounds";
-  let summary = "what a caller promises about sizes that types leave open";
+  let summary = "bounds of dynamic sizes that the caller promises";
   let description = [{
     Numbers of queries and of keys of every call lie within these bounds; 0: no bound. Schedules
     that no such call takes are left out, and so is their code.

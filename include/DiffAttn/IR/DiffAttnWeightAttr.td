@@ -12,11 +12,11 @@ include "mlir/IR/AttrTypeBase.td"
 
 def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
   let mnemonic = "weight";
-  let summary = "how a weight of a model is found in its files";
+  let summary = "a weight of a model, and its place in the files";
   let description = [{
-    What a model declares as an `ml_program.global` with an extern value, and as attributes of it
-    (`diffattn.source` and so on), is this once the globals are gone: `diffattn-bind-weights` leaves
-    a list of them as the module's `diffattn.weights`, which has the order of the table of weights.
+    A model declares a weight as an `ml_program.global` with an extern value and attributes
+    (`diffattn.source` and so on). `diffattn-bind-weights` replaces the globals by a list of these
+    attributes, the module's `diffattn.weights`, in the order of the table of weights.
 
     - `name`: of the global. With `{}` in it, it stands for the weights of all layers;
     - `type`: of the tensor that the module reads;
@@ -27,7 +27,7 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
     - `row_block_size`, `row_blocks`: block `i` of so many rows is block `row_blocks[i]` of the files;
     - `finite`: the files must hold no NaN and no infinity there, as in scales of quantized weights;
     - `follows`: the name of a weight in whose memory on a device this one goes on, so that the rows of both, layer
-      by layer, are those of one matrix. `diffattn-merge-gemms` says so of weights that it multiplies at once.
+      by layer, are those of one matrix. `diffattn-merge-gemms` sets it for weights that it multiplies at once.
 
     Example:
 

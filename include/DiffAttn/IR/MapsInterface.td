@@ -16,9 +16,9 @@ class DiffAttn_Accessor<string type, string name, string text>
 def DiffAttn_DifferentialMapsOpInterface : OpInterface<"DifferentialMapsOpInterface"> {
   let cppNamespace = "::mlir::diffattn";
   let description = [{
-    An op that makes the scores of two maps, or of one: whoever asks what its operands
-    and attributes mean up to the softmax asks through this, and knows no op by name.
-    Ops get it by the declaration `DiffAttn_MapsOp`.
+    An op that makes the scores of two maps, or of one. Code that needs its operands and
+    attributes up to the softmax uses this interface, and no op by name. Ops get it by the
+    declaration `DiffAttn_MapsOp`.
   }];
   let methods = [
     DiffAttn_Accessor<"::mlir::Value", "getQ1", "Queries of map 1.">,
@@ -55,7 +55,7 @@ def DiffAttn_DifferentialMapsOpInterface : OpInterface<"DifferentialMapsOpInterf
     DiffAttn_Accessor<"::mlir::diffattn::Layout", "getKLayout", "Order of the axes of k1 and k2.">,
     DiffAttn_Accessor<"::mlir::diffattn::Layout", "getVLayout", "Order of the axes of v.">,
     InterfaceMethod<[{
-      What each axis of operand `number` counts.
+      The role of each axis of operand `number`.
     }], "::llvm::SmallVector<::mlir::diffattn::AxisRole>", "getAxisRoles", (ins "unsigned":$number)>
   ];
   let extraSharedClassDeclaration = [{
@@ -99,7 +99,7 @@ def DiffAttn_DifferentialMapsOpInterface : OpInterface<"DifferentialMapsOpInterf
     bool isPacked() { return static_cast<bool>($_op.getCuSeqlensQ()); }
     bool isPaged() { return static_cast<bool>($_op.getBlockTable()); }
 
-    /// The masks: a key is visible where all of them say so.
+    /// The masks: a key is visible if it is by all of them.
     ::llvm::SmallVector<::mlir::diffattn::MaskAttrInterface> getMasks() {
       return ::mlir::diffattn::detail::getMasks($_op.getOperation());
     }
@@ -124,19 +124,19 @@ def DiffAttn_HeadEpilogueOpInterface : OpInterface<"HeadEpilogueOpInterface"> {
     DiffAttn_Accessor<"::mlir::Value", "getLambda", "Factor of map 2; null where there is one map.">,
     DiffAttn_Accessor<"::mlir::Value", "getNormWeight", "Weight of the norm; null: none.">,
     DiffAttn_Accessor<"::mlir::Value", "getGate", "Logits of the gate; null: none.">,
-    DiffAttn_Accessor<"::mlir::Value", "getInit", "Where the output is written.">,
+    DiffAttn_Accessor<"::mlir::Value", "getInit", "The destination of the output.">,
     DiffAttn_Accessor<"::mlir::MutableOperandRange", "getLambdaMutable", "The operand lambda, or none.">,
     DiffAttn_Accessor<"::mlir::MutableOperandRange", "getNormWeightMutable", "The operand norm_weight, or none.">,
     DiffAttn_Accessor<"::mlir::MutableOperandRange", "getGateMutable", "The operand gate, or none.">,
     DiffAttn_Accessor<"::mlir::OpOperand &", "getInitMutable", "The operand of the output.">,
-    DiffAttn_Accessor<"::mlir::diffattn::Activation", "getLambdaAct", "What lambda becomes first.">,
+    DiffAttn_Accessor<"::mlir::diffattn::Activation", "getLambdaAct", "The activation of lambda.">,
     DiffAttn_Accessor<"::mlir::diffattn::Norm", "getNorm", "The norm of each head.">,
     DiffAttn_Accessor<"::llvm::APFloat", "getNormEps", "Added to the mean of squares, or to its root.">,
     DiffAttn_Accessor<"::mlir::diffattn::EpsMode", "getNormEpsMode", "Where norm_eps is added.">,
     DiffAttn_Accessor<"::llvm::APFloat", "getOutScale", "The factor of the output.">,
     DiffAttn_Accessor<"::mlir::diffattn::Layout", "getOLayout", "Order of the axes of the output and the gate.">,
     InterfaceMethod<[{
-      What each axis of operand `number` counts.
+      The role of each axis of operand `number`.
     }], "::llvm::SmallVector<::mlir::diffattn::AxisRole>", "getAxisRoles", (ins "unsigned":$number)>
   ];
 }

@@ -12,8 +12,8 @@ include "mlir/IR/Interfaces.td"
 def DiffAttn_MaskAttrInterface : AttrInterface<"MaskAttrInterface"> {
   let cppNamespace = "::mlir::diffattn";
   let description = [{
-    A kind of mask: which keys a query sees. A key is visible if all masks of the
-    op say so. Back ends know no kind by name: they ask for ranges of keys and
+    A kind of mask: the keys that a query sees. A key is visible if it is by all masks
+    of the op. Back ends use no kind by name: they ask for ranges of keys and
     predicates, with a MaskBuilder of their own (MaskBuilder.h).
   }];
   let methods = [
@@ -26,8 +26,8 @@ def DiffAttn_MaskAttrInterface : AttrInterface<"MaskAttrInterface"> {
       return {};
     }]>,
     InterfaceMethod<[{
-      Whether the keys that a query sees are all of its visible range: whoever
-      keeps to the ranges needs no predicate.
+      Whether a query sees all keys of its visible range: code that keeps to the
+      ranges needs no predicate then.
     }], "bool", "isInterval", (ins), [{}], [{
       return false;
     }]>,
@@ -36,14 +36,14 @@ def DiffAttn_MaskAttrInterface : AttrInterface<"MaskAttrInterface"> {
     }], "::mlir::diffattn::VisibleRange", "getVisibleRange",
       (ins "::mlir::diffattn::MaskBuilder &":$b, "const ::mlir::diffattn::MaskTile &":$tile)>,
     InterfaceMethod<[{
-      Whether the mask can tell, without a look at each pair, how a tile of keys
-      stands to a tile of queries.
+      Whether the relation of a tile of keys to a tile of queries can be computed
+      without looking at each pair.
     }], "bool", "hasTileRelation", (ins), [{}], [{
       return false;
     }]>,
     InterfaceMethod<[{
-      How the tile of keys stands to the tile of queries, where `hasTileRelation`:
-      both conditions are given, and where neither holds `isVisible` decides.
+      The relation of the tile of keys to the tile of queries, if `hasTileRelation`.
+      Both conditions are set; where neither holds, `isVisible` decides.
     }], "::mlir::diffattn::TileRelation", "getTileRelation",
       (ins "::mlir::diffattn::MaskBuilder &":$b, "const ::mlir::diffattn::MaskTile &":$queries,
            "const ::mlir::diffattn::MaskTile &":$keys),
@@ -55,12 +55,12 @@ def DiffAttn_MaskAttrInterface : AttrInterface<"MaskAttrInterface"> {
     }], "::mlir::diffattn::MaskValue", "isVisible",
       (ins "::mlir::diffattn::MaskBuilder &":$b, "const ::mlir::diffattn::MaskPoint &":$point)>,
     InterfaceMethod<[{
-      Whether the mask also has a number for each score.
+      Whether the mask also adds a term to each score.
     }], "bool", "hasScoreTerm", (ins), [{}], [{
       return false;
     }]>,
     InterfaceMethod<[{
-      What is added to the score, where `hasScoreTerm`; else null.
+      The term that is added to the score, if `hasScoreTerm`; else null.
     }], "::mlir::diffattn::MaskValue", "getScoreTerm",
       (ins "::mlir::diffattn::MaskBuilder &":$b, "const ::mlir::diffattn::MaskPoint &":$point),
       [{}], [{

@@ -49,10 +49,10 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
 
     With `kv_split_size = n` the op does the latter itself (split-KV decode): states
     have an axis of ranges in front, and range `r` begins a state of its own with the
-    keys from `r * n` to `(r + 1) * n`. What the destinations held is not read. The
+    keys from `r * n` to `(r + 1) * n`. The destinations' contents are not read. The
     operands hold all keys then: `k_offset` is not given, and `q_offset` has the
-    default of `diffattn.attention`. A `schedule`, of the same size, says which GPU
-    kernel computes it. With a schedule and on memrefs, sequences may follow one another,
+    default of `diffattn.attention`. A `schedule`, of the same size, is that of the GPU
+    kernel that computes it. With a schedule and on memrefs, sequences may follow one another,
     and keys lie in pages, as `diffattn.attention` says: `cu_seqlens_q`, `cu_seqlens_k`
     and `block_table`. States of packed sequences are of one batch, as their queries are.
 

@@ -12,9 +12,8 @@ include "mlir/IR/Interfaces.td"
 def DiffAttn_ScheduleAttrInterface : AttrInterface<"ScheduleAttrInterface"> {
   let cppNamespace = "::mlir::diffattn";
   let description = [{
-    How one attention op becomes code. Each family of kernels has an attribute of its own, with all
-    sizes that its code depends on; whoever emits a family asks for that attribute, and everyone
-    else knows none of them by name.
+    The kernel of one attention op. Each family of kernels has an attribute of its own, with all
+    sizes that its code depends on. Only the emitter of a family uses that attribute by name.
   }];
   let methods = [
     InterfaceMethod<[{

@@ -14,7 +14,7 @@ def SelectSchedulePass : Pass<"diffattn-select-schedule"> {
   let description = [{
     Appends to the `schedules` of every `diffattn.attention`, on tensors or on
     memrefs, whose list does not take every call on a CPU: the kernels for the op's
-    shape, its element type and the instruction set. What no kernel takes gets
+    shape, its element type and the instruction set. An op that no kernel computes gets
     `#diffattn.linalg`, and a remark of the category `diffattn-schedule` says why.
     Changes nothing else.
   }];
@@ -37,8 +37,8 @@ def SelectGpuSchedulePass : Pass<"diffattn-select-gpu-schedule"> {
     under a condition where their number is dynamic; and, under a condition, another cut for pointers
     and strides that do not allow copies of 16 bytes, where the first one would spill there.
     An op without a GPU kernel is left alone, with a missed remark of category `diffattn-gpu`; the
-    remark of one with kernels also says how much shared memory a block takes. Chips older than sm_80 are refused; a newer chip than those
-    of the tables gets what sm_80 gets, with a remark.
+    remark of one with kernels also has the shared memory of a block. Chips older than sm_80 are
+    refused; a newer chip than those of the tables gets the schedules of sm_80, with a remark.
   }];
   let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
                         "Chip to choose for: sm_80, sm_86, sm_89, sm_90, sm_90a or newer">];
