@@ -33,7 +33,7 @@ static Axes keyAxes(DifferentialMapsOpInterface op, Layout layout) {
   return axes;
 }
 
-/// The axes of what all ops with maps have in common; none for other operands.
+/// The axes of operands that all ops with maps have; none for other operands.
 static std::optional<Axes> getMapsAxes(DifferentialMapsOpInterface op,
                                        unsigned number) {
   if (isNumber(op.getQ1Mutable(), number) ||
@@ -71,7 +71,7 @@ static Axes lambdaAxes(Value lambda) {
   }
 }
 
-/// The axes of what follows the softmax.
+/// The axes of operands that are used after the softmax.
 static Axes getEndAxes(HeadEpilogueOpInterface op, unsigned number) {
   if (isNumber(op.getLambdaMutable(), number))
     return lambdaAxes(op.getLambda());

@@ -45,7 +45,8 @@ static LogicalResult verifyVectors(EmitError emitError, int64_t lanes,
   return success();
 }
 
-/// Eight tiles hold the sums, and two at a time what is multiplied.
+/// Checks that the sums fit in the unit's eight tiles, beside two tiles of
+/// operands.
 static LogicalResult verifyTiles(EmitError emitError, CpuProduct product,
                                  int64_t lanes, RegisterTile qk,
                                  RegisterTile pv, int64_t kvBlockSize) {

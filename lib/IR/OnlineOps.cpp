@@ -260,8 +260,8 @@ void FinalizeOp::build(OpBuilder &builder, OperationState &state,
       state.addTypes(destination.getType());
 }
 
-/// Checks what is made of the maxima of the states: the terms of a row's sum
-/// that are no keys, and the destinations of the logarithm of that sum.
+/// Checks sinks, the terms of a row's sum that are no keys, and the
+/// destinations of the logarithm of that sum.
 static LogicalResult verifySums(FinalizeOp op, ShapeRules rules,
                                 NamedOperand sum1, NamedOperand sum2) {
   struct OfMap {

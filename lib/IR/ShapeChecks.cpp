@@ -48,8 +48,8 @@ void ShapeRules::leaveOpen(SizeRelation::Kind kind, NamedAxis subject,
   open->push_back(std::move(relation));
 }
 
-/// Whether `subject` is one of `others`, or 1 if `orOne`; what is not known is
-/// left open.
+/// Whether `subject` is one of `others`, or 1 if `orOne`. If dynamic sizes
+/// leave that open, it becomes a relation to check at run time.
 static bool isOneOf(ShapeRules rules, NamedAxis subject,
                     ArrayRef<NamedAxis> others, bool orOne = false) {
   bool fits = orOne && subject.size() == 1;

@@ -65,19 +65,20 @@ LogicalResult verifyDestinationForm(DestinationStyleOpInterface op);
 /// `operand` has `rank` axes.
 LogicalResult verifyRank(ShapeRules rules, NamedOperand operand, int64_t rank);
 
-/// Axis `axis` of `operand`, its `what`, is not 0; `verifyStatic`: nor dynamic.
+/// Checks that axis `axis` of `operand` is not 0; `verifyStatic`: nor dynamic.
+/// `what` names the axis in the message.
 LogicalResult verifyPositive(ShapeRules rules, StringRef what,
                              NamedOperand operand, int64_t axis);
 LogicalResult verifyStatic(ShapeRules rules, StringRef what,
                            NamedOperand operand, int64_t axis);
 
-/// Axis `axis` of `operand`, its number of `what`, is from `least` to `most`;
-/// 0: no bound.
+/// Checks that axis `axis` of `operand`, its number of `what`, is from `least`
+/// to `most`; 0: no bound.
 LogicalResult verifyWithin(ShapeRules rules, StringRef what,
                            NamedOperand operand, int64_t axis, int64_t least,
                            int64_t most);
 
-/// Size `i` of `a` and size `j` of `b`, the `what` of both, agree.
+/// Checks that size `i` of `a` and size `j` of `b`, the `what` of both, agree.
 LogicalResult verifySame(ShapeRules rules, StringRef what, NamedOperand a,
                          int64_t i, NamedOperand b, int64_t j);
 
@@ -104,7 +105,7 @@ LogicalResult verifyAllOrNone(ShapeRules rules, ArrayRef<NamedOperand> ofMap2);
 LogicalResult verifyMaps(DifferentialMapsOpInterface op, ShapeRules rules,
                          std::optional<NamedOperand> lambda = std::nullopt);
 
-/// The op has so many destinations, its `what`.
+/// Checks that the op has `expected` destinations, its `what`.
 LogicalResult verifyDestinations(ShapeRules rules, StringRef what,
                                  size_t expected, size_t got);
 
@@ -115,15 +116,16 @@ struct MapInputs {
   /// Whether numbers of heads must be known.
   bool staticHeads = false;
   /// Whether the first axis of k1, k2 and v counts pages, and whether the
-  /// batches of what masks read are sequences that lie in one batch.
+  /// batches of operands of masks are sequences that lie in one batch.
   bool isPaged = false, isPacked = false;
 };
 /// Ranks, positive heads and widths, batches, lengths, widths and divisibility
 /// of heads: c3 to c9 of the op.
 LogicalResult verifyMapInputs(ShapeRules rules, const MapInputs &inputs);
 
-/// cu_seqlens_q, cu_seqlens_k and block_table: what comes with what, and the
-/// sizes that are known: attention_c28 to attention_c30, online_attention_c23.
+/// Checks cu_seqlens_q, cu_seqlens_k and block_table: which of them come
+/// together, and static sizes: attention_c28 to attention_c30,
+/// online_attention_c23.
 LogicalResult verifySequences(DifferentialMapsOpInterface op, ShapeRules rules,
                               const MapInputs &inputs);
 
@@ -164,8 +166,8 @@ LogicalResult verifyScale(ShapeRules rules, const APFloat &scale);
 LogicalResult verifyOutputShape(ShapeRules rules, const MapInputs &inputs,
                                 Layout layout, NamedOperand operand);
 
-/// The rules that attention and its backward pass share, c2 to c20 of both:
-/// `output` is what has the output's shape, and element type or f32.
+/// Checks the rules that attention and its backward pass share, c2 to c20 of
+/// both. `output` has the output's shape, and its element type or f32.
 template <typename OpTy>
 LogicalResult verifyAttentionOperands(OpTy op, ShapeRules rules,
                                       const MapInputs &inputs,
@@ -206,8 +208,8 @@ LogicalResult verifyAttentionOperands(OpTy op, ShapeRules rules,
                  succeeded(verifyNumber(rules, "out_scale", op.getOutScale())));
 }
 
-/// Reads of inputs and writes of inits of a memref form; `readsInits` where the
-/// op updates what is there.
+/// Adds reads of inputs and writes of inits of a memref form; `readsInits`: the
+/// op updates its destinations.
 void addMemRefEffects(
     DestinationStyleOpInterface op, bool readsInits,
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>

@@ -48,8 +48,8 @@ public:
 
   /// `value` restricted along the axes that a tile has a part of.
   Value slice(Value value, ArrayRef<AxisRole> axes);
-  /// The operands of `op` on the tile, with `inits` for what it writes and
-  /// `qOffset` for q_offset where the op has one.
+  /// The operands of `op` on the tile, with `inits` as destinations, and
+  /// `qOffset` as q_offset where the op has one.
   SmallVector<Value> operands(DifferentialMapsOpInterface op, ValueRange inits,
                               Value qOffset);
 

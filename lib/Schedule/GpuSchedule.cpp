@@ -150,8 +150,8 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
   double copied = 16 * 2 * ((shape.sharedKeys || isOne ? d : 2 * d) + dv) /
                   (static_cast<double>(row.getTiles().getRows()) / 16);
   // Shared memory gives 128 bytes a cycle: K of both maps (once where one warp
-  // has both and they are one), V once (twice where the maps are apart), what a
-  // pair exchanges, Q again for every tile, and what copies write.
+  // has both and they are one), V once (twice where the maps are apart), data
+  // that a pair exchanges, Q again for every tile, and the writes of copies.
   const bool isReadOnce = isOne || (shape.sharedKeys && row.placement == kBoth);
   double shared = (isReadOnce ? d / 4 : d / 2) / tiles +
                   (row.placement == kApart ? dv / 2 : dv / 4) / tiles +

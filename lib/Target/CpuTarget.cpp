@@ -106,7 +106,7 @@ static bool paysHere(const CpuTarget &target) {
 
 static void readCaches(CpuTarget &target) {
 #ifdef _SC_LEVEL1_DCACHE_SIZE
-  // A virtual machine may hide a level: what is not known keeps its default.
+  // A virtual machine may hide a level, which then keeps its default.
   if (long bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE); bytes > 0)
     target.l1Bytes = bytes;
   if (long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)

@@ -15,9 +15,9 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 // CUDA C++ Programming Guide, "Technical Specifications per Compute
-// Capability". Rates of the tensor cores: data sheets; of sm_90, 62 % of it,
-// which is what mma.sync is known to reach of wgmma's. Of the L2: two thirds of
-// what it can give, shared by all multiprocessors.
+// Capability". Rates of the tensor cores: data sheets; for sm_90, 62 % of it,
+// which mma.sync is known to reach of wgmma's. Rates of the L2: two thirds of
+// its peak, shared by all multiprocessors.
 static const GpuTarget kGpuTargets[] = {
     {"sm_80", "sm_80", 80, 164 << 10, 163 << 10, 2048, 32, 2, 0.5, 32, true},
     {"sm_86", "sm_86", 80, 100 << 10, 99 << 10, 1536, 16, 4, 0.25, 14, true},

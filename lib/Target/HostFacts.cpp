@@ -75,8 +75,8 @@ dotProducts(float start) {
 
 /// Zen 4 and later run VDPBF16PS at the rate of an FMA; Cooper Lake, Sapphire
 /// Rapids and Granite Rapids take four times as long. The limit lies in the
-/// middle between them, far from what a busy machine makes of the shortest of
-/// many turns: it must not fall out otherwise the next time.
+/// middle between them, far from the noise of a busy machine in the shortest of
+/// many turns: another measurement must not decide otherwise.
 static bool measureBf16Dot() {
   double multiply = 1.0, dot = 1.0;
   volatile float sink = 0.0f;
@@ -146,8 +146,8 @@ static HostFacts measure() {
 }
 
 std::string mlir::diffattn::getHostSignature() {
-  // Another number with every change of what is measured: facts that are kept
-  // are those of the code that measured them.
+  // The version changes with the measurement: kept facts are those of the code
+  // that measured them.
   std::string text = "2:";
   llvm::raw_string_ostream os(text);
   unsigned highest = __get_cpuid_max(0, nullptr);

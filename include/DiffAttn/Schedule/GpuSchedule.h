@@ -59,8 +59,8 @@ std::string getGpuGradientReason(AttentionBackwardOp op);
 /// The schedule of these kernels, on every chip.
 GpuBackwardAttr selectGpuBackward(AttentionBackwardOp op);
 
-/// Registers of a thread with each feature, 0 where the kernel spills: what
-/// ptxas 13.0 makes of it for bf16, the most of sm_80, sm_86 and sm_90. All but
+/// Registers of a thread with each feature, 0 where the kernel spills: those of
+/// ptxas 13.0 for bf16, the most of sm_80, sm_86 and sm_90. All but
 /// `plain` hold with and without a softcap, `segments` with numbers of either
 /// width, `elements` with copies by element, `biasedElements` so with a bias or
 /// a mask. Segments with any of these are left to the general schedule, which
@@ -80,8 +80,8 @@ struct GpuScheduleRegisters {
   }
 };
 
-/// A row of the table: a schedule for two widths and a number of maps, and what
-/// it costs.
+/// A row of the table: a schedule for two widths and a number of maps, and its
+/// cost in registers.
 struct GpuScheduleRow {
   int64_t headDim, valueDim;
   GpuPlacement placement;
@@ -185,9 +185,9 @@ struct GpuWgmmaRow {
                              even && !sharesEvenTiles ? 0 : persistentBlocks);
   }
 };
-/// Persistent blocks go through the heads in sections whose keys and values
-/// take at most so many bytes, which stay in the L2 meanwhile: of the 50 MB and
-/// more that an H100 has, what queries and results leave.
+/// The most bytes of the keys and values of a section of heads, through which
+/// persistent blocks go in turn. They stay in the L2 meanwhile, of which an
+/// H100 has 50 MB and more, beside queries and results.
 constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
 /// The first row that holds the widths of an op, and is not by name, is chosen
 /// for as many keys as it is for, and for fewer the next one: those that cost
@@ -202,7 +202,8 @@ SmallVector<WhenAttr> selectGpuWgmma(MLIRContext *context,
                                      const GpuTarget &target,
                                      std::string &reason);
 
-/// Rows of a box of keys in pages: what swizzles and products take whole.
+/// Rows of a box of keys in pages, a multiple of the rows of swizzles and of
+/// products.
 constexpr int64_t kGpuMapBoxRows = 16;
 
 /// Why no call of `op` has operands that tensor maps can describe; empty if one

@@ -42,9 +42,9 @@ constexpr int64_t kGpuWidthMultiple = 32;
 /// swizzle).
 constexpr int64_t kGpuPanelWidth = 64, kGpuPanelPitch = 128;
 
-/// The one place that says what lies where in a block's shared memory, in
-/// bytes: kernels read it, and what checks or chooses sizes takes `total`. A
-/// new region is an entry of `regions`.
+/// The layout of a block's shared memory, in bytes, defined here alone: kernels
+/// read it, and checks and choices of sizes take `total`. A new region is an
+/// entry of `getRegions`.
 struct GpuSharedLayout {
   GpuSharedLayout() = default;
   GpuSharedLayout(const GpuTiles &tiles, int64_t headDim, int64_t valueDim,
@@ -53,9 +53,9 @@ struct GpuSharedLayout {
   /// pitch of their own.
   GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim, int64_t valueDim,
                   bool sharedKeys, int64_t maps = 2);
-  /// The layout of a kernel of gradients. Region `queries` has what stays, the
-  /// block's rows of Q1, Q2 and dX, or with `ofKeys` of K1, K2 and V; a stage
-  /// of the pipeline has a tile of the other three.
+  /// The layout of a kernel of gradients. Region `queries` has the block's rows
+  /// of Q1, Q2 and dX, or with `ofKeys` of K1, K2 and V, which stay; a stage of
+  /// the pipeline has a tile of the other three.
   static GpuSharedLayout ofGradients(const GpuTiles &tiles, int64_t headDim,
                                      int64_t valueDim, bool sharedKeys,
                                      bool ofKeys);
@@ -105,9 +105,9 @@ struct GpuSharedLayout {
   /// row of values; the bytes of a panel of queries, and of keys or values.
   int64_t headPanels = 0, valuePanels = 0, queryPanelBytes = 0,
           keyPanelBytes = 0;
-  /// Warps that merge ranges of keys, and where in `merge` lie: weights of as
-  /// many ranges as there are threads, what warps show each other of maxima and
-  /// of sums, and their columns, each of every map.
+  /// Warps that merge ranges of keys, and offsets in `merge`: of weights of as
+  /// many ranges as there are threads, of maxima and of sums that warps
+  /// exchange, and of their columns, each for every map.
   static constexpr int64_t kMergeWarps = 8;
   /// Warps of a block that adds parts up.
   static constexpr int64_t kSumWarps = 32;

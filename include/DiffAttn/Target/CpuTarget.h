@@ -18,8 +18,8 @@
 
 namespace mlir::diffattn {
 
-/// A CPU that code is made for: a set of features, and what follows from it.
-/// What code may use is asked of the features, never of the name. A new
+/// A CPU that code is made for: a set of features, and properties that follow
+/// from it. Instructions are chosen by the features, never by the name. A new
 /// architecture is a row of the table in CpuTarget.cpp.
 struct CpuTarget {
   /// The name of the target in `isa=` and in schedules.
@@ -36,10 +36,11 @@ struct CpuTarget {
   /// Whether products of tiles are computed by vectors, bit for bit as a matrix
   /// unit does: to test its code on machines without one.
   bool emulatesTiles = false;
-  /// How far ahead code that reads weights or keys once asks for lines; 0:
-  /// where the CPU does so by itself as well. `native` has what was measured.
+  /// Distance in bytes at which code that reads weights or keys once prefetches
+  /// lines; 0: not at all, because the CPU does so as well. `native` has the
+  /// measured one.
   int64_t prefetchBytes = 0;
-  /// Whether that was asked for, and is no fact of the CPU.
+  /// Whether the user gave that distance, so that it is no fact of the CPU.
   bool isPrefetchGiven = false;
   /// Data caches of one core; the last level as one core's fair share of it.
   int64_t l1Bytes = 32 << 10;

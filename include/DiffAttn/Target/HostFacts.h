@@ -28,8 +28,8 @@ struct HostFacts {
   /// multiply-adds of f32, of which it does the work. It decides what code
   /// computes, and so the bits of results.
   bool hasFastBf16Dot = false;
-  /// How far ahead code that reads weights or keys once asks for lines; 0:
-  /// where the CPU does so by itself as well.
+  /// Distance in bytes at which code that reads weights or keys once prefetches
+  /// lines; 0: not at all, because the CPU does so as well.
   int64_t prefetchBytes = 0;
 
   bool operator==(const HostFacts &other) const {
@@ -41,15 +41,15 @@ struct HostFacts {
 /// The largest `prefetchBytes` that there may be.
 constexpr int64_t kMaxPrefetchBytes = 1 << 16;
 
-/// The shortest of some reads of `bytes`, in seconds, with lines asked for each
-/// of the distances ahead.
+/// Times in seconds, the shortest of some turns, of reads of `bytes` with
+/// prefetch at each of the distances.
 using TimeReads = llvm::function_ref<SmallVector<double>(
     int64_t bytes, int turns, ArrayRef<int64_t> distances)>;
 
-/// `prefetchBytes` by what reads take. Some cores do not fetch past a page by
-/// themselves, which costs one that reads bf16 up to two fifths of the
-/// bandwidth of memory; where they do, code that asks as well takes up to a
-/// third longer. So it must gain more than noise would show.
+/// Chooses `prefetchBytes` by the time of reads. Some cores do not prefetch
+/// past a page by themselves, which costs one that reads bf16 up to two fifths
+/// of the bandwidth of memory; where they do, code that prefetches as well
+/// takes up to a third longer. So it must gain more than noise would show.
 int64_t choosePrefetch(TimeReads timeReads);
 
 /// The facts, measured when first asked for unless they were recalled.

@@ -100,8 +100,8 @@ struct IndexCheck {
   std::string table;
 };
 
-/// griddepcontrol.wait: until all that was launched before has ended, and what
-/// it wrote can be seen. LLVM's intrinsic says that it touches no memory; here
+/// griddepcontrol.wait: waits until all earlier launches have ended and their
+/// writes are visible. LLVM's intrinsic is declared to touch no memory; here
 /// every pointer that is read or written through has to go through the wait.
 ///
 /// Arguments: `pointers` pointers; the result is the same, a struct of them
@@ -131,7 +131,7 @@ struct PtxAsm {
   std::optional<GridWait> gridWait;
 };
 
-/// Reads exactly what getPtxAsm writes: nothing for any other text, and for a
+/// Parses exactly the texts of getPtxAsm: nothing for any other text, and for a
 /// text with other constraints.
 std::optional<PtxAsm> parsePtxAsm(llvm::StringRef text,
                                   llvm::StringRef constraints);

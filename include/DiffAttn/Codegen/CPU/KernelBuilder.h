@@ -138,10 +138,10 @@ public:
   LLVM::LLVMFuncOp getOrEmitFunction(ModuleOp module, StringRef name,
                                      TypeRange arguments,
                                      function_ref<void(ValueRange)> body);
-  /// Calls a new private function `name` of `module`, whose body `body` makes
-  /// of values of the caller: they become arguments, and constants are made
-  /// again. LLVM's time for a function grows with the square of what is in a
-  /// nest of loops.
+  /// Calls a new private function `name` of `module`, whose body `body` emits.
+  /// Values of the caller that it uses become arguments, and constants are made
+  /// again. LLVM's time for a function grows with the square of the size of its
+  /// nests of loops.
   void outline(ModuleOp module, StringRef name, function_ref<void()> body);
   /// The declaration of a function of the runtime.
   LLVM::LLVMFuncOp getRuntimeFunction(ModuleOp module,

@@ -62,8 +62,7 @@ public:
   Value compare(LLVM::ICmpPredicate predicate, Value a, Value b);
   Value select(Value condition, Value a, Value b);
 
-  // f32. No fast-math flag anywhere: the order of operations is what is
-  // written.
+  // f32. No fast-math flag anywhere: operations keep their order.
   Value addF(Value a, Value b);
   Value subF(Value a, Value b);
   Value mulF(Value a, Value b);
@@ -125,11 +124,11 @@ public:
 
   // Control flow.
   using Values = SmallVector<Value>;
-  /// Runs `then` if `condition`, and yields what it returns, else `otherwise`.
+  /// Runs `then` if `condition`, and yields its results, else `otherwise`.
   Values branch(Value condition, function_ref<Values()> then,
                 ValueRange otherwise);
   void branch(Value condition, function_ref<void()> then);
-  /// Yields what `then` or `otherwise` returns, values of the same types.
+  /// Yields the results of `then` or `otherwise`, which have the same types.
   Values choose(Value condition, function_ref<Values()> then,
                 function_ref<Values()> otherwise);
   /// for (i = lower; i < upper; i += step). ptxas unrolls loops whose number of
@@ -141,14 +140,14 @@ public:
   Values loopDown(Value lower, Value upper, ValueRange initial,
                   function_ref<Values(Value, ValueRange)> body,
                   bool mayUnroll = true);
-  /// Runs `body` with `initial` and then with what it returned, while
+  /// Runs `body` with `initial` and then with its own results, while
   /// `condition` of these holds; yields the last ones.
   Values loopWhile(ValueRange initial,
                    function_ref<Value(ValueRange)> condition,
                    function_ref<Values(ValueRange)> body,
                    bool mayUnroll = true);
-  /// Runs `body` until what it returns first holds; yields what it was given
-  /// then. The rest of what it returns is what it is given next.
+  /// Runs `body` until its first result holds; yields its last arguments. Its
+  /// other results are its next arguments.
   Values loopUntil(ValueRange initial, function_ref<Values(ValueRange)> body);
   void finish();
 

@@ -185,7 +185,7 @@ struct GpuKernelSpec {
   int64_t getStages() const;
   /// Dynamic shared memory of a block; nothing for plain kernels.
   GpuSharedLayout getSharedLayout() const;
-  /// Widths of the tiles, padded to what the matrix instructions take.
+  /// Widths of the tiles, padded for the matrix instructions.
   int64_t getPaddedHeadDim() const;
   int64_t getPaddedValueDim() const;
 };

@@ -18,9 +18,9 @@
 
 namespace mlir::diffattn {
 
-/// Whether each launch in `module` names a kernel of it and passes what that
-/// kernel takes: the dialect leaves it open, and a driver reads whatever lies
-/// there. Fails with a diagnostic at the launch.
+/// Checks that each launch in `module` names a kernel of it and passes
+/// arguments of its types: the dialect does not, and a driver would read other
+/// memory. Fails with a diagnostic at the launch.
 LogicalResult checkLaunches(ModuleOp module);
 
 /// The LLVM module of the kernels in `module`, with triple and data layout of
@@ -40,8 +40,8 @@ LogicalResult optimizeGpuModule(llvm::Module &module, const GpuTarget &target);
 FailureOr<std::string> emitPtx(llvm::Module &module, const GpuTarget &target);
 
 /// Makes code of a chip from GPU kernels in three steps, each of which may be
-/// the last: optimized LLVM IR, PTX, machine code. It stops where LLVM or ptxas
-/// does, with an error that says what was expected.
+/// the last: optimized LLVM IR, PTX, machine code. If LLVM or ptxas fails, it
+/// stops with an error.
 class DeviceCodeGenerator {
 public:
   DeviceCodeGenerator(const GpuTarget &target, PtxasSearch search)

@@ -18,7 +18,8 @@
 namespace mlir::diffattn {
 struct GpuKernelSpec;
 
-/// The rows of KernelParams.def, which says what each means.
+/// Parameters of attention kernels: the rows of KernelParams.def, which has
+/// their meanings.
 enum class GpuParam : unsigned {
 #define GPU_PARAM(Name, text, Type, reader) Name,
 #include "DiffAttn/Codegen/NVVM/KernelParams.def"
@@ -29,8 +30,8 @@ enum class GpuParam : unsigned {
 /// tensor map is 128 bytes, passed by value.
 enum class GpuParamType { TensorMap, Pointer, I64, I32, F32 };
 
-/// Bytes of a tensor map, and what its address is a multiple of: 64 is enough
-/// for the copy engine, CUDA's header declares 128 from 13.0 on.
+/// Size and alignment of a tensor map, in bytes: 64 is enough for the copy
+/// engine, CUDA's header declares 128 from 13.0 on.
 constexpr int64_t kTensorMapBytes = 128, kTensorMapAlignment = 128;
 
 /// Gradients that kernels store, of these operands.

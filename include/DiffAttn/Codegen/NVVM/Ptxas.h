@@ -44,7 +44,7 @@ struct Cubin {
 };
 
 /// Runs ptxas as a process, for `target.binaryChip`. On failure `error` says
-/// what was missing or holds what it printed.
+/// what was missing, or has the output of ptxas.
 std::optional<Cubin> assemblePtx(StringRef ptx, const GpuTarget &target,
                                  const PtxasSearch &search, std::string &error);
 

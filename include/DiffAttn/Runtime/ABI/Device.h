@@ -161,16 +161,16 @@ struct diffattn_device {
   /// messages.
   int32_t (*allocate)(diffattn_device *device, int64_t bytes, const char *name,
                       diffattn_address *out);
-  /// Waits for what may use it. 0 is ignored.
+  /// Frees the memory, once work that may use it has ended. 0 is ignored.
   int32_t (*release)(diffattn_device *device, diffattn_address memory);
   /// Memory of the host at an address that stays, which the device copies from
   /// and to without a stop in between, also in a graph. Undefined contents.
   int32_t (*host_allocate)(diffattn_device *device, int64_t bytes, void **out);
   /// Null is ignored.
   int32_t (*host_release)(diffattn_device *device, void *memory);
-  /// Says that a buffer of its own begins within an allocation, in place of
-  /// what was there: lets a checking device find accesses beyond it. Part of
-  /// what is captured meanwhile.
+  /// Marks a range of an allocation as a buffer of its own, in place of those
+  /// that were there: a checking device then finds accesses beyond it. Recorded
+  /// in a capture.
   int32_t (*name_range)(diffattn_device *device, diffattn_address memory,
                         int64_t bytes, const char *name);
 

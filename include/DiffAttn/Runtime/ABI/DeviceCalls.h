@@ -36,8 +36,8 @@ DIFFATTN_RT_EXPORT void diffattn_context_destroy(diffattn_context *context);
 DIFFATTN_RT_EXPORT void diffattn_context_set_stream(diffattn_context *context,
                                                     diffattn_stream *stream);
 
-/// The workspace between calls: what a call returned lies in it until it is
-/// released to a mark from before.
+/// Marks of the workspace between calls: results of a call lie in it until it
+/// is released to a mark from before.
 DIFFATTN_RT_EXPORT int64_t diffattn_context_mark(diffattn_context *context);
 DIFFATTN_RT_EXPORT void diffattn_context_release(diffattn_context *context,
                                                  int64_t mark);
@@ -91,9 +91,10 @@ diffattn_rt_device_tensor_map(void *map, int32_t operand, int32_t dtype,
                               int64_t batches, int64_t row_stride,
                               int64_t head_stride, int64_t batch_stride);
 
-/// Workspace on the device, aligned to 256, as diffattn_rt_alloc: a stack that
-/// keeps what it has taken, so a call that was made before takes nothing. What
-/// is released may still be read by work that the stream was given before.
+/// Workspace on the device, aligned to 256 bytes: a stack, as that of
+/// diffattn_rt_alloc, which keeps its memory, so a call that was made before
+/// allocates nothing. Released memory may still be read by work that the stream
+/// was given before.
 DIFFATTN_RT_EXPORT void *diffattn_rt_device_alloc(int64_t bytes);
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_device_mark(void);
 DIFFATTN_RT_EXPORT void diffattn_rt_device_release(int64_t mark);
@@ -106,9 +107,9 @@ DIFFATTN_RT_EXPORT void diffattn_rt_device_copy(void *to, const void *from,
 DIFFATTN_RT_EXPORT void diffattn_rt_device_fill(void *memory, int32_t value,
                                                 int64_t bytes);
 
-/// Ends the call if an assertion about what only the device knows has failed:
-/// waits for the stream and reads the i32 at `status`, which is 0 or the
-/// number, from 1, of a text in `messages`, where each ends with a zero.
+/// Ends the call if an assertion on the device has failed: waits for the stream
+/// and reads the i32 at `status`, which is 0 or the number, from 1, of a text
+/// in `messages`, where each ends with a zero.
 DIFFATTN_RT_EXPORT void diffattn_rt_device_check(const void *status,
                                                  const char *messages);
 

@@ -62,8 +62,8 @@ DIFFATTN_RT_EXPORT void diffattn_rt_adapt_threads(int32_t on);
 //===----------------------------------------------------------------------===//
 
 /// Memory of the calling thread's arena, 64-byte aligned, uninitialised. It
-/// lives until a `release` of a mark taken before it. The arena keeps what it
-/// has mapped, so a call that was made before maps nothing.
+/// lives until a `release` of a mark taken before it. The arena keeps its
+/// pages, so a call that was made before maps none.
 DIFFATTN_RT_EXPORT void *diffattn_rt_alloc(int64_t bytes);
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_mark(void);
 DIFFATTN_RT_EXPORT void diffattn_rt_release(int64_t mark);
@@ -122,7 +122,7 @@ typedef enum diffattn_gemm_flags {
   /// process use them, the runtime's own code multiplies by TDPBF16PS.
   DIFFATTN_GEMM_BF16_TILES = 8,
   /// If A and B are bf16 and the CPU has AVX2, the runtime's own code computes
-  /// what TDPBF16PS would, bit for bit.
+  /// the results of TDPBF16PS, bit for bit.
   DIFFATTN_GEMM_EMULATED_TILES = 16,
 } diffattn_gemm_flags;
 
@@ -184,7 +184,7 @@ diffattn_rt_gated_gemm(int32_t dtC, int64_t M, int64_t N, int64_t K,
                        diffattn_weight *gate_weight, diffattn_weight *up_weight,
                        int64_t max_threads);
 
-/// Frees what the runtime keeps in `w->packed` and sets it to null.
+/// Frees the packed weight at `w->packed`, and sets it to null.
 DIFFATTN_RT_EXPORT void diffattn_rt_weight_release(diffattn_weight *w);
 
 /// The code that computes products. AUTO is the library where this build knows

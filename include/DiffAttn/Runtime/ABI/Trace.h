@@ -26,7 +26,7 @@ extern "C" {
 /// The most spans that are kept of one thread; later ones are counted.
 #define DIFFATTN_RT_MAX_SPANS 1000000
 
-/// Forgets what was recorded, and records from here on.
+/// Drops earlier spans, and records from here on.
 DIFFATTN_RT_EXPORT void diffattn_rt_trace_start(void);
 /// Ends the recording; spans that are open end here.
 DIFFATTN_RT_EXPORT void diffattn_rt_trace_stop(void);
@@ -47,7 +47,7 @@ DIFFATTN_RT_EXPORT int32_t diffattn_rt_trace_depth(void);
 /// failed leaves some.
 DIFFATTN_RT_EXPORT void diffattn_rt_trace_end_to(int32_t depth);
 
-/// Writes what was recorded as JSON, in parts, to `write`: an object with
+/// Writes the recorded spans as JSON, in parts, to `write`: an object with
 /// `traceEvents`, whose times are microseconds since the start, and in
 /// `otherData` `wall_us`, from start to stop or until now, and
 /// `spans_left_out`, those beyond DIFFATTN_RT_MAX_SPANS.

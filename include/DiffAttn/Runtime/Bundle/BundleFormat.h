@@ -16,7 +16,7 @@ namespace diffattn_rt {
 namespace bundle {
 
 constexpr const char *kFormat = "diffattn bundle";
-/// Grows when an older loader could no longer read what is written.
+/// Version of the format; grows when older loaders could not read a new bundle.
 constexpr int kVersion = 1;
 constexpr const char *kArchitecture = "x86_64";
 
@@ -31,7 +31,7 @@ constexpr const char *kImageFormats[] = {"cubin", "ptx", "bitcode"};
 constexpr const char *kImages[] = {"kernels.cubin", "kernels.ptx",
                                    "kernels.bc"};
 
-/// Symbols of the library beside the entry points: what it needs of the
+/// Symbols of the library beside the entry points: its requirements on the
 /// runtime (diffattn_rt_needs), the function that takes the runtime's table,
 /// the table of weights, with the constants of a device behind them, and the
 /// SHA-256 of getContractText, of the signature and of the device's code if
@@ -40,8 +40,8 @@ constexpr const char *kNeedsSymbol = "diffattn_bundle_needs";
 constexpr const char *kInitSymbol = "diffattn_bundle_init";
 constexpr const char *kWeightsSymbol = DIFFATTN_WEIGHTS_SYMBOL;
 constexpr const char *kContractSymbol = "diffattn_bundle_contract";
-/// A function that is called last and frees what constants were packed into;
-/// only in code with products of constants.
+/// A function that is called last and frees packed constants; only in code with
+/// products of constants.
 constexpr const char *kReleaseSymbol = DIFFATTN_RELEASE_SYMBOL;
 
 } // namespace bundle

@@ -51,7 +51,8 @@ public:
   /// Makes `bytes` bytes that compiled code has at `from` readable at `here`,
   /// until the next call.
   virtual Failure fetch(const char *from, int64_t bytes, const char *&here) = 0;
-  /// Brings back what the function may have changed, and frees the workspace.
+  /// Copies back arguments that the function may have changed, and frees the
+  /// workspace.
   virtual Failure leave() = 0;
 };
 

@@ -63,12 +63,12 @@ public:
   diffattn_module *getModule() const { return module; }
   diffattn_stream *getOwnStream() const { return ownStream; }
   diffattn_stream *getStream() const { return stream; }
-  /// Whether the host computes with what the device has, so that a call is more
-  /// than what its stream is given.
+  /// Whether host code reads or writes buffers of the device, so that a call is
+  /// more than the work of its stream.
   bool hasHostAccess() const { return hostAccess; }
 
-  /// `bytes` up to what memory of the device is aligned to; kernels choose by
-  /// it whether to copy 16 bytes at a time.
+  /// `bytes` rounded up to the alignment of device memory, by which kernels
+  /// choose whether to copy 16 bytes at a time.
   static constexpr int64_t aligned(int64_t bytes) {
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }

@@ -47,7 +47,7 @@ protected:
 
   /// One more function of `signature`.
   bool function(Signature &signature);
-  /// A declaration, and what else the object holds, which `other` reads.
+  /// Reads a declaration; `other` reads further members of the object.
   bool weight(WeightDeclaration &declared, const Member &other);
   /// Whether weights can follow one another as they say, once all are read.
   bool checkFollowing(const Signature &signature);

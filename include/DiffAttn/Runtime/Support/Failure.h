@@ -28,9 +28,9 @@ enum class ErrorClass {
 /// The lower-case name of a class, for messages.
 const char *stringifyErrorClass(ErrorClass errorClass);
 
-/// A message of that class as it may be shown: without what could steer a
-/// terminal. The compiler and a device speak in lines; in the other classes a
-/// line break is part of a name, and is escaped too.
+/// A message of that class, safe to print on a terminal. Messages of the
+/// compiler and of a device have lines; in the other classes a line break is
+/// part of a name, and is escaped too.
 std::string printableMessage(ErrorClass errorClass, const std::string &message);
 
 /// Why something could not be done; false if it could.

@@ -15,11 +15,11 @@ namespace diffattn_rt {
 /// Whether line breaks are part of a text or of a name in it.
 enum class Lines { Keep, Escape };
 
-/// `text` with what could steer a terminal written as escapes: control
+/// `text` with characters that control a terminal written as escapes: control
 /// characters (but tabs) and bytes that are no UTF-8 as \x1b, invisible marks
-/// that reorder text as \u202e. Names out of files come through here before
-/// they are shown. Text that needs no escapes is returned as it is, so that
-/// applying this twice changes nothing more.
+/// that reorder text as \u202e. For names from files before they are shown.
+/// Text that needs no escapes is returned as it is, so that applying this twice
+/// changes nothing more.
 std::string printable(std::string_view text, Lines lines = Lines::Escape);
 
 /// One word of a command that can be pasted into a shell.

@@ -14,10 +14,10 @@
 
 namespace diffattn_rt {
 
-/// Reads JSON from front to back and refuses what a lenient parser lets pass:
-/// keys given twice, numbers that are no plain non-negative integers where one
-/// is wanted, and nesting that would exhaust the stack. Every function returns
-/// false on an error and keeps the first one.
+/// Reads JSON from front to back, and refuses duplicate keys, numbers that are
+/// no plain non-negative integers where one is wanted, and nesting that would
+/// exhaust the stack. Every function returns false on an error and keeps the
+/// first one.
 class StrictJson {
 public:
   explicit StrictJson(std::string_view text) : rest(text), size(text.size()) {}

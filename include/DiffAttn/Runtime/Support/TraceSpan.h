@@ -14,9 +14,9 @@
 
 namespace diffattn_rt {
 
-/// A span of the calling thread while it lives, where spans are recorded. What
-/// a failed call or a crash that was caught left open inside of it ends with
-/// it.
+/// A span of the calling thread for the lifetime of the object, where spans are
+/// recorded. Spans that a failed call or a caught crash left open inside of it
+/// end with it.
 class TraceSpan {
 public:
   TraceSpan(std::string_view category, std::string_view name)
