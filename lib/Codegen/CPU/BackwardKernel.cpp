@@ -64,8 +64,8 @@ public:
   LLVM::LLVMFuncOp emitSlices();
   /// Adds the slices of some keys of a group; the same arguments.
   LLVM::LLVMFuncOp emitSliceSums();
-  /// Adds what all work items have of d_norm_weight and d_lambda; the same
-  /// arguments.
+  /// The function that adds up the parts of d_norm_weight and d_lambda of all
+  /// work items. It has the same arguments.
   LLVM::LLVMFuncOp emitCallSums();
 
 private:
@@ -107,7 +107,7 @@ public:
         values(scoring, /*context=*/Value()),
         phases(v, spec, module, sizes, scoring, values) {}
 
-  /// Clears what the slice adds to, and adds its blocks.
+  /// Clears the sums of the slice, and adds its blocks to them.
   void emit(Value group, Value slice, const GradientSums &sums, Value sumsSize,
             Value sumsBase, const SharedParts &shared);
 

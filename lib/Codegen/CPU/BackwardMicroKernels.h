@@ -31,7 +31,7 @@ LLVM::LLVMFuncOp getRowSumsKernel(KernelBuilder &b, ModuleOp module,
 /// difference p = a1 - a2 and the gradients of scores d1 = a1 * (products -
 /// sums1) and d2 = a2 * (sums2 - products), each of the last two times its
 /// slope where the kernel is `capped`. By single numbers they take the places
-/// of products, e1 and e2. In pairs these stay, and what is made is rounded: to
+/// of products, e1 and e2. In pairs these stay, and the results are rounded: to
 /// [key][lane] of p, d1 and d2 in `rows`, numbers of 16 bits in rows
 /// `q_block_size` apart, and to [key / 2][lane] of d1 and d2 in `pairs`, an odd
 /// last key paired with 0.

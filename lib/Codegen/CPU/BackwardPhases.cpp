@@ -265,9 +265,9 @@ void BackwardPhases::addProducts(const PrefillItem &item,
 
 /// The gradient of a hidden score is 0, but 0 times Inf or NaN is not: where
 /// some scores are hidden, and keys, queries or dX are not finite, products of
-/// 0 are left out. Matrix tiles, which cannot, have 0 in the place of what is
-/// not finite, of queries and dX in every KV block; what it gives is added
-/// then.
+/// 0 are left out. Matrix tiles cannot do so: they have 0 in place of numbers
+/// that are not finite, of queries and dX in every KV block, and the products
+/// of those numbers are added afterwards.
 void BackwardPhases::addGradients(const PrefillItem &item,
                                   const BackwardLayout &s,
                                   const KeyHeads &heads, const KvBlock &kvBlock,

@@ -39,8 +39,8 @@ public:
   /// Copies rows of X that were saved to where lanes of gradients will lie.
   /// Returns them.
   Value loadOutputs(const PrefillItem &item, const BackwardLayout &s);
-  /// Makes dX, and what the end of rows has of gradients, from `x`, rows of X,
-  /// which is null where it is not asked for.
+  /// Makes dX and the gradients of the end of rows from `x`, rows of X, which
+  /// is null if not needed.
   void finishRows(const PrefillItem &item, const BackwardLayout &s, Value x,
                   const BlockSums &sums);
   /// Makes D1 and D2 from dX and the products of both maps with V.
@@ -116,8 +116,9 @@ private:
   void addLeftOut(const OperandRows &rows, bool areKeys, Value coefficients,
                   Value others, Value out);
   /// Stores `load` of rows and columns in packs of rows, [row / pack][column],
-  /// a last row without a partner paired with 0. By matrix tiles, with zeros up
-  /// to whole tiles, and where keys may be hidden without what is not finite.
+  /// a last row without a partner paired with 0. For matrix tiles, zeros follow
+  /// up to whole tiles, and, where keys may be hidden, replace numbers that are
+  /// not finite.
   void packRows(const PrefillItem &item, const Columns &columns, Value to,
                 Value stride,
                 function_ref<Value(Value row, const ColumnVector &)> load);

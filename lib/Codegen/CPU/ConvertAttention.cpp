@@ -102,8 +102,8 @@ private:
     return name;
   }
 
-  /// Kernels of a family are several functions, and their names go on with what
-  /// each is for: one that is there is another op's.
+  /// Whether another op's kernel has the name. A kernel is several functions,
+  /// whose names begin with that of the kernel.
   bool isTaken(StringRef name) {
     return llvm::any_of(module.getOps<SymbolOpInterface>(),
                         [&](SymbolOpInterface op) {

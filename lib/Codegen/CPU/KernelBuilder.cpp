@@ -484,8 +484,8 @@ KernelBuilder::getOrEmitFunction(ModuleOp module, StringRef name,
   return function;
 }
 
-/// Replaces what `function` uses of other functions by arguments of its own,
-/// or by constants. Returns what to call it with.
+/// Replaces values of other functions that `function` uses by arguments of its
+/// own, or by constants. Returns the operands of its calls.
 static SmallVector<Value> takeCallerValues(OpBuilder &b,
                                            LLVM::LLVMFuncOp function) {
   Region &region = function.getBody();

@@ -26,8 +26,8 @@ int64_t mlir::diffattn::productTileHeight(CpuPrefillAttr schedule,
   return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
 }
 
-/// Steps at a time of a tile that is `vectors` wide. Narrower ones, for what
-/// full tiles leave over, are no slower with half as many, and compile sooner.
+/// Steps at a time of a tile that is `vectors` wide. Narrower tiles, for the
+/// remainder of full ones, are no slower with half as many, and compile sooner.
 static int64_t getUnroll(RegisterTile tile, int64_t vectors) {
   return vectors == tile.vectors ? tile.unroll
                                  : llvm::divideCeil(tile.unroll, 2);
@@ -116,8 +116,8 @@ mlir::diffattn::getScoresKernel(KernelBuilder &b, ModuleOp module,
                              });
                            });
           if (atom.pack > 1)
-            // The last of an odd number of columns: what follows it in memory
-            // is not read.
+            // The last of an odd number of columns: memory after it is not
+            // read.
             accumulators = b.loop(
                 steps, b.ceilDiv(d, atom.pack), 1, accumulators,
                 [&](Value c, ValueRange carried) {
@@ -374,7 +374,7 @@ mlir::diffattn::getLaneProductKernel(KernelBuilder &b, ModuleOp module,
         b.loop(b.index(0), columns, vectors * b.lanes, [&](Value column) {
           b.loop(b.index(0), whole, height,
                  [&](Value key) { multiply(key, column, height); });
-          // Behind the last key lies what is not the kernel's.
+          // Memory behind the last key is not the kernel's.
           b.loop(whole, n, 1, [&](Value key) { multiply(key, column, 1); });
         });
       });

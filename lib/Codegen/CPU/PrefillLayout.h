@@ -46,7 +46,8 @@ KeyPaths getKeyPaths(const AttentionSpec &spec);
 /// Whether matrix tiles read rows of so many columns where they lie, but for
 /// the last ones.
 bool readsTiles(const SpecSize &columns);
-/// f32 of a panel for what they do not read of the rows of a KV block.
+/// The f32 of a panel for the columns of a KV block that tiles do not read in
+/// place.
 Value getTilePanelSize(KernelBuilder &b, const AttentionSpec &spec,
                        const SpecSize &known, Value columns);
 
@@ -55,7 +56,7 @@ Value getTilePanelSize(KernelBuilder &b, const AttentionSpec &spec,
 struct LaneParts {
   /// Queries as the product reads them, by tiles whole ones of columns.
   Value queries[2];
-  /// Running maxima and sums; what the sums so far were last multiplied with.
+  /// Running maxima and sums; the last factors of the sums so far.
   Value maxima[2], sums[2], factors[2];
   /// The maxima with those of the KV block that is scored.
   Value newMaxima;

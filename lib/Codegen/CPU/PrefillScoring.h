@@ -48,7 +48,7 @@ struct TileRows {
 };
 
 /// Emits phases of scoring. Each reads the item and its scratch, which stay as
-/// they are, and returns what later phases need of it.
+/// they are, and returns its results for later phases.
 class PrefillScoring {
 public:
   /// `masks`: those of the item's batch.
@@ -106,8 +106,7 @@ public:
   void multiplyTileRows(const PrefillItem &item, const TileRows &rows,
                         const KvBlock &kvBlock, Value queries, Value out,
                         Value maxima);
-  /// Applies softcap, bias and masks to raw scores, and takes the maximum of
-  /// what is left.
+  /// Applies softcap, bias and masks to raw scores, and takes their maximum.
   void editScores(const PrefillItem &item, const ScoringLayout &s,
                   const KvBlock &kvBlock, const MapScores &place);
   /// Turns scores into exponentials relative to the new maxima, and adds them

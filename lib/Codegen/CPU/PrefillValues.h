@@ -39,8 +39,8 @@ struct ValueProduct {
 void emitTileWeights(PrefillScoring &scoring, const PrefillItem &item,
                      Value pairs, Value n, Value tiles);
 
-/// Emits phases of the product P * V and of what follows it, from the maxima,
-/// sums and exponentials that scoring leaves.
+/// Emits phases of the product P * V and of the end of rows, from the maxima,
+/// sums and exponentials of scoring.
 class PrefillValues {
 public:
   /// `context`: where the address of panels that all blocks share is; null

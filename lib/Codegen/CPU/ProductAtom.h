@@ -37,7 +37,7 @@ public:
   /// Whether queries are widened and scaled as they are packed. Else they keep
   /// their values, and the scale waits until after the product.
   const bool scalesQueries;
-  /// Degree of the polynomial of exponentials: what the next product rounds
+  /// Degree of the polynomial of exponentials: the rounding of the next product
   /// hides the error of a shorter one.
   const int exponentDegree;
   /// Whether products are made by a matrix unit, from tiles of rows in memory:

@@ -31,9 +31,9 @@ void forColumns(KernelBuilder &b, const Columns &columns,
 Value loadColumns(KernelValues &v, const SpecOperand &operand, Value row,
                   const ColumnVector &columns);
 
-/// Stores what `make` gives for each vector of columns in the row of `operand`
-/// at `row`, rounded once. Columns that do not lie side by side go through
-/// `buffer`, f32 padded to whole vectors, first.
+/// Stores the results of `make` for each vector of columns in the row of
+/// `operand` at `row`, rounded once. Columns that do not lie side by side go
+/// through `buffer`, f32 padded to whole vectors, first.
 void storeColumns(KernelValues &v, const SpecOperand &operand, Value row,
                   const Columns &columns, Value buffer,
                   function_ref<Value(const ColumnVector &)> make);

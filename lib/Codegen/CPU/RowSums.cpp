@@ -55,7 +55,7 @@ FinishedSums mlir::diffattn::finishRowSums(KernelValues &v, int map,
     Value score = b.mulf(b.splat(logit), b.splat(kLog2E));
     Value before = maximum;
     maximum = emitMaximum(b, before, score);
-    // Where the maximum stays, no number changes but by what is added.
+    // Where the maximum stays, numbers change by the added terms alone.
     result.factor = b.select(isEqual(before, maximum), b.splat(1.0f),
                              emitPowerOrZero(b, b.subf(before, maximum)));
     PolynomialMath math(b, b.vector);

@@ -23,8 +23,8 @@ struct RowSums {
 
 /// The sum of a row with its sink, and its logarithm.
 struct FinishedSums {
-  /// The sum with the sink in it, and what exponentials relative to the
-  /// maximum are multiplied with before they are divided by it; null: 1.
+  /// The sum with the sink in it, and the factor of exponentials relative to
+  /// the maximum before they are divided by that sum; null: 1.
   Value sum, factor;
   /// The natural logarithm of the sum of exponentials, -inf without keys; null
   /// where nothing asks for it.

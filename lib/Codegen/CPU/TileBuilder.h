@@ -33,9 +33,9 @@ public:
   void storeSums(Value sums, Value base, Value stride);
 
   /// Two vectors of f32 as pairs of numbers, rounded to nearest, halves away
-  /// from 0. A NaN stays one if its lower 16 bits are 0, as in what comes from
-  /// 16 bits and in the one that a CPU makes of numbers; all ones become -0.
-  /// And two vectors of f32 from pairs.
+  /// from 0. A NaN stays one if its lower 16 bits are 0, as in numbers widened
+  /// from 16 bits and in the NaN that a CPU makes of numbers; all ones become
+  /// -0. And two vectors of f32 from pairs.
   Value makePairs(Value first, Value second);
   std::pair<Value, Value> splitPairs(Value pairs);
 

@@ -356,7 +356,7 @@ mlir::diffattn::getTileKeyProductKernel(KernelBuilder &b, ModuleOp module,
             b.loop(full, whole, kTileRows, [&](Value key) {
               multiply(key, column, 1, at(key), outStride);
             });
-          // Behind the last key lies what is not the kernel's.
+          // Memory behind the last key is not the kernel's.
           b.ifThen(b.less(b.index(0), rest), [&] {
             Value last = at(whole), stride = b.index(kTileLanes);
             auto copy = [&](Value from, Value fromStride, Value to,

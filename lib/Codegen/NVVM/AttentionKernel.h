@@ -173,8 +173,7 @@ public:
                              std::array<Value, 2> rows, Value key);
   SmallVector<Fragment> maskPartialTile(ArrayRef<Fragment> scores,
                                         std::array<Value, 2> rows, Value key);
-  /// Sets `scores` to what `masked` returns, which is computed where
-  /// `condition` holds.
+  /// Replaces `scores` by the result of `masked` where `condition` holds.
   void replaceIf(Value condition, MutableArrayRef<Fragment> scores,
                  function_ref<SmallVector<Fragment>()> masked);
   /// The step of one tile. If the maximum grew by no more than the margin, the
@@ -239,10 +238,10 @@ public:
     /// the row one, and none where the query does not exist.
     Value query, isStored;
   };
-  /// weight / (sum + sink), relative to the maximum of the row: what its
-  /// accumulators are multiplied by; 0 for a row without keys, whatever the
-  /// weight is. NaN stays NaN. Stores the logarithm of the sum, where the
-  /// kernel does. With `inverseSum`, that is set to the same of a weight of 1.
+  /// weight / (sum + sink), relative to the maximum of the row: the factor of
+  /// its accumulators; 0 for a row without keys, whatever the weight is. NaN
+  /// stays NaN. Stores the logarithm of the sum, where the kernel does. Sets
+  /// `inverseSum`, if given, to the factor for a weight of 1.
   Value divideBySum(Value weight, const RowSum &row,
                     Value *inverseSum = nullptr);
   Value rowFactor(Value squares) { return kernel.getRowFactor(squares); }

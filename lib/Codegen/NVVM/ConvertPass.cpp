@@ -106,8 +106,8 @@ struct ConvertDiffAttnToGpuPass final
     return failure(walk.wasInterrupted());
   }
 
-  /// Schedules may be written by hand: what the op and the chip do not allow is
-  /// refused.
+  /// Checks schedules, which may be written by hand, against the op and the
+  /// chip.
   static LogicalResult checkCases(AttentionOp op, const GpuTarget &target,
                                   ArrayRef<ScheduleCase> cases) {
     if (!isa<MemRefType>(op.getInit().getType()))

@@ -77,8 +77,8 @@ private:
   void meet();
   /// Leaves the warp's state in shared memory.
   void leaveState(ValueRange values);
-  /// The state of a row of the tile: its maximum and sum, and what gives the
-  /// accumulator of a column.
+  /// The state of a row of the tile: its maximum and sum, and a function for
+  /// the accumulator of a column.
   struct Joined {
     Value max, sum;
     std::function<Value(Value column)> getColumn;

@@ -50,9 +50,9 @@ DecodeKernel::QuerySource DecodeKernel::locateQuery(Value tileRow,
   return {inside, pointer};
 }
 
-/// Each row has a head and a query of its own: 16 bytes of it are copied at a
-/// time, or elements are where these do not lie together. What is no row, or
-/// lies beyond the width, reads element 0 and is zeros.
+/// Copies queries to shared memory, 16 bytes at a time, or single elements if
+/// these are not contiguous: each row has a head and a query of its own. Places
+/// without a row, or beyond the width, read element 0 and become zeros.
 void DecodeKernel::bringQueries() {
   const int64_t step = spec.elementwise ? 1 : kChunkElements,
                 perRow = spec.getPaddedHeadDim() / step,

@@ -226,8 +226,8 @@ void ForwardKernel::accumulate(
   atom->multiplyValues(pipeline->values(stage), probabilities, maps.sums);
 }
 
-// Products with K of all maps first, then one branch for what is hidden and
-// one for sums that grew: between branches ptxas may overlap what it likes.
+// Products with K of all maps first, then one branch for hidden keys and one
+// for sums that grew: between branches ptxas may overlap instructions freely.
 Values ForwardKernel::computeTile(const KVPipeline::Tile &tile,
                                   ValueRange carried) {
   maps.assign(carried);

@@ -64,8 +64,8 @@ Value GpuMasks::readPerBatch(GpuParam pointer, GpuParam stride,
 }
 
 void GpuMasks::readPositions() {
-  // By default all keys exist, and the last query stands at the last one. What
-  // is given is i64: it is made i32 within the branch, so that no wide number
+  // By default all keys exist, and the last query is at the last one. Given
+  // numbers are i64: they become i32 within the branch, so that no wide number
   // takes registers afterwards.
   Value keys = kernel.keys(), queries = kernel.queries();
   Value null =

@@ -25,9 +25,9 @@ struct AttentionKernel;
 enum class ScoreLanes {
   /// One key a lane. Queries and keys are those of operands.
   Single,
-  /// Two neighbouring keys, from an even one on; what lies beyond the last
-  /// query or key reads the last one again, and is masked as one that no query
-  /// sees. The elements of both are loaded one by one, or at once.
+  /// Two neighbouring keys, from an even one on. Places beyond the last query
+  /// or key read the last one again, and are masked as keys that no query sees.
+  /// The elements of both are loaded one by one, or at once.
   Pairs,
   AlignedPairs
 };
@@ -35,10 +35,10 @@ enum class ScoreLanes {
 /// The masks of one batch. All numbers are i32.
 class GpuMasks final : public MaskBuilder {
 public:
-  /// Emits what depends on the batch alone: the number of keys that exist, and
-  /// a position of query 0 that sees the same keys through WindowLeft and
-  /// WindowRight as the given one does through the limits, and whose sums with
-  /// rows and windows fit in i32.
+  /// Emits values that depend on the batch alone: the number of keys that
+  /// exist, and a position of query 0 that sees the same keys through
+  /// WindowLeft and WindowRight as the given one does through the limits, and
+  /// whose sums with rows and windows fit in i32.
   GpuMasks(AttentionKernel &kernel, Value batch);
 
   /// The first key that no query sees, nor any after it.

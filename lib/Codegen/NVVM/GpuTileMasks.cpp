@@ -145,7 +145,7 @@ Value GpuMasks::maskInTile(Value score, unsigned query, int64_t column) {
 
 std::pair<Value, Value> GpuMasks::narrow(Value begin, Value end,
                                          int64_t threads) {
-  // Enough loads at a time to hide what one of them takes.
+  // Enough loads at a time to hide the latency of one.
   constexpr int64_t unroll = 8;
   const bool isBlock = threads != 32;
   Value last = b.add(end, -1);
@@ -165,7 +165,7 @@ std::pair<Value, Value> GpuMasks::narrow(Value begin, Value end,
              });
   Value lowest = b.warpMinS(extrema[0]), highest = b.warpMaxS(extrema[1]);
   if (isBlock) {
-    // Each warp leaves what it found.
+    // Each warp stores its extrema.
     b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)), [&] {
       b.store(b.pack({lowest, highest}),
               b.bytes(kernel.shared, b.mul(kernel.warp, 8)), 8);

@@ -121,8 +121,8 @@ Values KVPipeline::loop(ValueRange initial, Compute compute) {
   return Values(ValueRange(final).drop_front());
 }
 
-/// Tiles that are not seen take no stage, and no turn of the loop: a branch
-/// around what is computed was seen to spill.
+/// Loops over the tiles that some query sees. Others take no stage, and no turn
+/// of the loop: a branch around the computation was seen to spill.
 Values KVPipeline::loopOverVisible(ValueRange initial, Compute compute) {
   GpuMasks &masks = *kernel.masks;
   Value end = endTile;

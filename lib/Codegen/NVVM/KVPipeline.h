@@ -32,8 +32,8 @@ public:
     Value isPartial;
   };
   using Compute = function_ref<GpuBuilder::Values(const Tile &, ValueRange)>;
-  /// Starts the first copies of the tiles from `first` to `end`. What `beside`
-  /// copies, after those of the first tile, arrives with that.
+  /// Starts the first copies of the tiles from `first` to `end`. Copies of
+  /// `beside`, after those of the first tile, arrive with that tile.
   void start(Value first, Value end, function_ref<void()> beside = nullptr);
   /// Waits for the oldest copies. After it, all warps may read their stage, and
   /// the one before it may be filled.
@@ -50,7 +50,7 @@ public:
 private:
   GpuBuilder::Values loopOverVisible(ValueRange initial, Compute compute);
   void issue(Value tile, Value stage);
-  /// Starts the copy of `tile`, if it exists, and with it what `beside` copies.
+  /// Starts the copy of `tile`, if it exists, and with it those of `beside`.
   void bring(Value tile, Value exists, function_ref<Value()> stage,
              function_ref<void()> beside = nullptr);
   Value getFreeStage(Value stage);

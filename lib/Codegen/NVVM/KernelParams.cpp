@@ -139,7 +139,7 @@ bool loads(const GpuKernelSpec &spec) {
 bool isPersistent(const GpuKernelSpec &spec) {
   return attends(spec) && spec.isPersistent();
 }
-/// Kernels of sums add what all heads have.
+/// Kernels of sums add up parts of all heads.
 bool countsAllHeads(const GpuKernelSpec &spec) {
   return isPersistent(spec) || sumsWeights(spec) ||
          (sumsLambda(spec) && !sumsLambdaOfQueries(spec));

@@ -17,7 +17,7 @@ using namespace mlir::diffattn::gpucode;
 /// Warps of a block that takes rows, or queries, of gradients.
 static constexpr int64_t kRowWarps = 4;
 
-/// Whether what a mask says is an argument of every kernel.
+/// Whether the mask is an argument of every kernel, and no code.
 static bool isArgument(MaskAttrInterface mask) {
   return mask.isInterval() &&
          llvm::all_of(mask.getMaskOperands(), [](MaskOperand operand) {
@@ -200,8 +200,8 @@ std::string GpuKernelSpec::getName() const {
       os << "_softcap";
     if (scaleFirst)
       os << "_scaled";
-    // The type of a bias tells whether it is a mask or a term; of other masks,
-    // their kind and what they load.
+    // The type of a bias decides whether it is a mask or a term; other masks
+    // have their kind and operands in the name.
     type("bias", getMaskType(MaskOperand::Bias));
     for (MaskAttrInterface mask : masks) {
       SmallVector<MaskOperand> operands = mask.getMaskOperands();

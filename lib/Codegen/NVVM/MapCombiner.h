@@ -83,7 +83,7 @@ private:
   /// Sums of squares of each row of a lane.
   SmallVector<Value> sumSquares(const Accumulator &x);
   void finishRows(const Accumulator &x);
-  /// Stores rows; the norm multiplies them by what follows from `squares`, if
+  /// Stores rows, with the factor of the norm from the sums of `squares`, if
   /// there are any.
   void storeRows(const Accumulator &x, ArrayRef<Value> squares,
                  Epilogue &epilogue);

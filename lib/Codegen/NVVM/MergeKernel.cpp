@@ -45,8 +45,8 @@ private:
   static constexpr int64_t kWarps = GpuSharedLayout::kMergeWarps,
                            kThreads = 32 * kWarps;
   void locate();
-  /// Numbers of every thread, one or two, joined over the block in a fixed
-  /// order. What was at `scratch` is no longer read.
+  /// Joins one or two numbers of every thread over the block, in a fixed order.
+  /// Overwrites `scratch`.
   Values reduceBlock(Values own, int64_t scratch,
                      function_ref<Value(Value, Value)> join);
   /// One `kThreads` of ranges from `first` on: maxima and sums of the maps,

@@ -19,7 +19,7 @@ PageTable::PageTable(AttentionKernel &kernel, Value sequence)
 
 PageTable::Place PageTable::find(Value key) {
   // key / rows = (16 key * ceil(2^60 / rows)) >> 64, exactly: key and rows are
-  // below 2^28, so what rounding adds is less than what is left to the next
+  // below 2^28, so the error of rounding is less than the distance to the next
   // integer. The upper half of the product needs no 128 bits, as 16 key is
   // below 2^32.
   Value scaled = b.toI64(b.shiftLeft(key, 4)),

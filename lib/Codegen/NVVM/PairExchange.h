@@ -21,8 +21,8 @@ public:
   PairExchange(AttentionKernel &kernel, Value rowGroup);
 
   /// Gives the partner this warp's probabilities and factors of each row tile,
-  /// and takes the partner's. Safe once a tile: what is read here is
-  /// overwritten only after the block's barrier of the next tile.
+  /// and takes the partner's. Safe once a tile: the memory is overwritten only
+  /// after the block's barrier of the next tile.
   SmallVector<OnlineSoftmax::Step> steps(ArrayRef<OnlineSoftmax::Step> own);
   /// Exchanges numbers with the partner after the loop. May be called again: it
   /// first waits until both warps have read the numbers before.

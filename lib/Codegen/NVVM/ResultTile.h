@@ -15,7 +15,7 @@ namespace mlir::diffattn::gpucode {
 /// 16 rows of the result, of one warp. They are written to shared memory as
 /// boxes of a tensor map want them, and one thread has the copy engine store
 /// these. A tile that ends beyond the queries of its sequence is stored by
-/// rows: what follows in memory is another sequence's.
+/// rows: the rows that follow in memory are another sequence's.
 class ResultTile {
 public:
   static constexpr int64_t kRows = GpuWgmmaAttr::kResultRows;

@@ -63,7 +63,7 @@ Value Epilogue::divideBySum(Value weight, const RowSum &row,
       sink = b.select(row.isSecond, loadSink(1), sink);
     Value before = max;
     max = b.maxF(before, sink);
-    // Where the maximum stays, no number changes but by what is added.
+    // Where the maximum stays, numbers change by the added terms alone.
     Value factor = b.select(math.isEqual(before, max), b.f32(1.0),
                             b.exp2(b.subF(before, max)));
     Value withSink = b.addF(b.mulF(sum, factor), emitWeight(math, sink, max));
@@ -83,8 +83,8 @@ Value Epilogue::divideBySum(Value weight, const RowSum &row,
       if (row.isSecond)
         isStored = b.andI(isStored, map ? row.isSecond
                                         : b.xorI(row.isSecond, b.i1(true)));
-      // The first of the signal heads that share a noise head stores what is
-      // the same for all.
+      // The first of the signal heads that share a noise head stores for all of
+      // them.
       if (map)
         isStored = b.andI(
             isStored, b.compare(LLVM::ICmpPredicate::eq, head,

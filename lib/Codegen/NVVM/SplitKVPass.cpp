@@ -89,7 +89,7 @@ void SplitKV::emitStates(GpuSplitKVAttr schedule) {
   ImplicitLocOpBuilder &b = host.b;
   const int64_t splitSize = schedule.getKvSplitSize();
   Value keys = host.keyCount();
-  // A range also where there is no key: merges take what they find.
+  // One range even without keys: merges always read the first.
   Value ranges = host.compute<arith::MaxUIOp>(host.ceilDiv(keys, splitSize),
                                               host.index(1));
   // All states of ranges lie in one allocation, one behind the other.

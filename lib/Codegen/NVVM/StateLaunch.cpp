@@ -87,8 +87,8 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
 }
 
 /// The op of the block of `op` that merges ranges into `sum`, `acc` and, unless
-/// it is null, `max`, if nothing but that, `op` and the end of their lives uses
-/// what it writes.
+/// it is null, `max`, if these have no uses but by it, `op` and their
+/// deallocation.
 static MergeOp findMerge(FinalizeOp op, Value max, Value sum, Value acc) {
   MergeOp merge;
   for (Operation *user : acc.getUsers())

@@ -51,7 +51,7 @@ Value TileQueue::exists(Value number) {
 QueryBlock TileQueue::locate(Value number) {
   Value tiles = kernel.param(GpuParam::QueryTiles);
   Value sectionHeads = kernel.param(GpuParam::SectionHeads);
-  // Heads of the sections before this one, and what of this one is before the
+  // Heads of the sections before this one, and tiles of this one before the
   // tile.
   Value before =
       b.mul(b.divU(number, b.mul(tiles, sectionHeads)), sectionHeads);

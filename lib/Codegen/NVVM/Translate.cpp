@@ -145,7 +145,7 @@ LogicalResult mlir::diffattn::optimizeGpuModule(llvm::Module &module,
   llvm::ModulePassManager passes =
       builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
   // O2 takes vectors apart, and the back end puts their loads together again:
-  // do that here, so that who counts accesses sees what the chip makes.
+  // do that here, so that counts of accesses in the IR are those of the chip.
   passes.addPass(
       llvm::createModuleToFunctionPassAdaptor(llvm::LoadStoreVectorizerPass()));
   passes.run(module, modules);

@@ -286,8 +286,8 @@ void WgmmaKernel::bringAll() {
 void WgmmaKernel::multiplyAll() {
   TileQueue queue(kernel);
   TensorRing::Position start = ring->begin();
-  // Numbers of threads and rows are found anew for each tile, and once more for
-  // its end: what is known from before takes registers, which products need.
+  // Numbers of threads and rows are computed again for each tile, and once more
+  // for its end: kept values would take registers, which products need.
   auto locate = [&] {
     kernel.setThread(hopper.renew(kernel.thread));
     place = queue.read();

@@ -72,7 +72,7 @@ public:
 private:
   using Values = GpuBuilder::Values;
   using Sums = HopperBuilder::Sums;
-  /// A tile, and what lies in it.
+  /// A tile of keys and its position in the ring.
   struct Tile {
     Value firstKey;
     /// Whether some key is not seen by some row of the warp.
