@@ -14,9 +14,9 @@
 namespace diffattn_rt {
 
 /// A shared object of compiled code, linked into this process. It is loaded
-/// from a copy in memory: what was checked is what runs, whatever happens to
-/// the file, and each image has a table of weights of its own, where the system
-/// would give the same object for the same file.
+/// from a copy in memory: the checked bytes run, whatever happens to the file,
+/// and each image has a table of weights of its own, where the system would
+/// give one object for one file.
 class CodeImage {
 public:
   CodeImage() = default;

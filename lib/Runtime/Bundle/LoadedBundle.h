@@ -16,7 +16,7 @@
 
 namespace diffattn_rt {
 
-/// Where a bundle finds what is not its own.
+/// Where a bundle finds weights and libraries that are not part of it.
 struct BundlePlaces {
   /// Folder to look for weight files in, by their names; empty: they are where
   /// the manifest says.

@@ -21,8 +21,8 @@ struct BundledFile {
   std::string sha256;
 };
 
-/// A safetensors file. What identifies it is its size and its header, which
-/// holds the names, types and places of all its tensors.
+/// A safetensors file. It is identified by its size and its header, which holds
+/// the names, types and places of all its tensors.
 struct WeightFile {
   std::string path; // absolute, or relative to the bundle
   uint64_t bytes = 0, headerBytes = 0;

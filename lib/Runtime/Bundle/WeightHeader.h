@@ -11,10 +11,10 @@
 
 namespace diffattn_rt {
 
-/// Whether a safetensors file says of each tensor that the manifest takes from
-/// its weight file `number` what the manifest says: its type, and where its
-/// data begins. `header` is the beginning of the file, as long as the manifest
-/// says. Failures are of class Weights and do not name the file.
+/// Checks that the header of a safetensors file, the manifest's weight file
+/// `number`, has each tensor that the manifest takes from it, with the type and
+/// place of the manifest. `header` is the beginning of the file, as long as the
+/// manifest says. Failures are of class Weights and do not name the file.
 Failure checkWeightHeader(std::string_view header, const Manifest &manifest,
                           size_t number);
 

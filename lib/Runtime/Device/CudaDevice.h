@@ -85,7 +85,7 @@ private:
   };
 
   /// Calls `call` with the context current; a failure's message begins with
-  /// what was expected.
+  /// `expected`.
   template <typename Call>
   int32_t run(const char *expected, const Call &call) {
     Current current(*this);

@@ -54,7 +54,7 @@ constexpr int kFunctionMaxDynamicShared = 8;
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kCaptureThreadLocal = 1;
 
-/// CUtensorMap: what is in it is between the driver and the device.
+/// CUtensorMap, whose contents are private to the driver and the device.
 struct alignas(128) TensorMap {
   uint64_t opaque[16];
 };
@@ -143,7 +143,7 @@ struct Driver {
   /// why, with every path that was tried.
   bool open(const std::string &path, std::string &error);
 
-  /// "CUDA_ERROR_X (what that is)".
+  /// The name and text of a result: "CUDA_ERROR_X (text)".
   std::string describe(Result result) const;
 };
 

@@ -41,8 +41,8 @@ struct Pair {
 };
 
 /// out[m, W] = A[m, k] * B[k, W], W being the width of a panel, of which `n`
-/// columns count; added to what `out` holds unless this is the `first` block of
-/// k. `out` has whole panels.
+/// columns count; added to `out` unless this is the `first` block of k. `out`
+/// has whole panels.
 template <typename Acc, typename X, typename TB>
 struct PanelProduct {
   long m, n, k;
@@ -161,8 +161,8 @@ int vectorBytes(int32_t backend) {
 }
 
 /// The code of one vector size for A of TA, B of TB and C of TC, with sums of
-/// Acc. X is what is multiplied: Acc, or Pair. Stored is what the panels of a
-/// kept weight hold.
+/// Acc. X is the type of factors, Acc or Pair; Stored that of the panels of a
+/// kept weight.
 template <typename Acc, typename X, typename TA, typename TB, typename TC>
 struct Kernels {
   using Stored = std::conditional_t<std::is_same_v<X, Pair>, Pair, TB>;

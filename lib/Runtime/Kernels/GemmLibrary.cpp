@@ -16,7 +16,7 @@ using namespace diffattn_rt;
 #define DIFFATTN_NAME_OF(name) DIFFATTN_TEXT_OF(name)
 
 /// The library beside the file that this code was loaded from; null if it is
-/// not there or lacks what it needs.
+/// not there or cannot be loaded.
 static const GemmLibrary *openBeside() {
   Dl_info self;
   if (!dladdr(reinterpret_cast<void *>(&diffattn_rt_gemm), &self) ||
@@ -26,7 +26,7 @@ static const GemmLibrary *openBeside() {
   size_t slash = path.rfind('/');
   path = slash == std::string::npos ? "" : path.substr(0, slash + 1);
   path += "libDiffAttnOneDnn.so";
-  // Never closed: threads keep what the library made for them.
+  // Never closed: threads keep objects of the library.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!object)
     return nullptr;

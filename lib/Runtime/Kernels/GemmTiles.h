@@ -83,8 +83,9 @@ struct TileUnit {
                    float *sums);
 };
 
-/// AMX's tiles, or with `emulates` what computes the same; null if this CPU has
-/// neither tiles nor what their emulation needs, or neither was asked for.
+/// The unit of AMX's tiles, or with `emulates` an emulation of it; null if this
+/// CPU has neither tiles nor the vectors of their emulation, or if neither was
+/// asked for.
 const TileUnit *findTileUnit(bool tiles, bool emulates);
 
 /// Fails the current call because `findTileUnit` found none.

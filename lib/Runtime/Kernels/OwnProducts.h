@@ -67,8 +67,8 @@ inline void storeRows(const Product &p, const ProductTile &tile, int64_t i,
     storeRow(p, n, sums + row * ld, C + row * p.ldc * size);
 }
 
-/// Calls `body` for each tile of `rows` rows and `columns` columns, and what is
-/// left of them at the ends, on up to `maxThreads` threads.
+/// Calls `body` for each tile of `rows` rows and `columns` columns, and for
+/// smaller ones at the ends, on up to `maxThreads` threads.
 template <typename Body>
 void forTiles(const Product &p, int64_t rows, int64_t columns,
               int64_t maxThreads, Body body) {

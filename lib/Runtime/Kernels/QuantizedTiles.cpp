@@ -49,7 +49,7 @@ struct QuantizedProduct {
   const int64_t parts = getBf16Parts(p.dtA);
   const int64_t runsOfGroup = divideCeil(group, kRun),
                 runs = p.K / group * runsOfGroup;
-  /// The most that a run has, and room for them is what each run gets.
+  /// The most steps of a run; each run gets memory for so many.
   const int64_t stepsOfRun = divideCeil(std::min(group, kRun), kTileDepth);
   const int64_t runsOfBlock =
       std::max<int64_t>(1, kBlockSteps / parts / stepsOfRun);

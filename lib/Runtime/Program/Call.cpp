@@ -113,8 +113,8 @@ static Failure checkArgument(std::string_view entry, size_t i,
   return {};
 }
 
-/// An argument that the function may update shares no memory with another one:
-/// what is read would depend on what has been written.
+/// Checks that an argument that the function may update shares no memory with
+/// another one: reads would depend on the order of writes.
 static Failure checkShared(const FunctionSignature &function,
                            ListRef<ArrayView> args) {
   for (size_t i = 0; i < args.size(); ++i) {

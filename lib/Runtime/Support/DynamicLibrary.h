@@ -13,12 +13,13 @@
 
 namespace diffattn_rt {
 
-/// A library that stays open: what it started would not survive its end.
+/// A library that stays open: threads and state that it has would not survive
+/// its end.
 class DynamicLibrary {
 public:
   /// Opens the first of `paths` that can be opened. `onlyLoaded`: takes those
-  /// alone that the process has already. What was tried, with the reason of
-  /// each failure, is appended to `tried`.
+  /// alone that the process has already. Appends each path that failed, with
+  /// the reason, to `tried`.
   bool open(const std::vector<std::string> &paths, bool onlyLoaded,
             std::string &tried);
 

@@ -59,8 +59,9 @@ void parallelFor(int64_t count, int64_t maxThreads, Body &body) {
                            &body, count, /*scratch_bytes=*/0, maxThreads);
 }
 
-/// Frees what was allocated in the arena since its construction. Its scope must
-/// not be left by `diffattn_rt_fail`; the guard of the call releases then.
+/// Frees memory of the arena that was allocated since its construction. Its
+/// scope must not be left by `diffattn_rt_fail`; the guard of the call releases
+/// then.
 struct ArenaScope {
   int64_t mark = diffattn_rt_mark();
   ~ArenaScope() { diffattn_rt_release(mark); }
