@@ -81,8 +81,8 @@ DIFFATTN_EXPORT int32_t diffattn_compile(const char *ir, size_t ir_bytes,
                                          diffattn_program **program);
 DIFFATTN_EXPORT void diffattn_program_destroy(diffattn_program *program);
 
-/* What the compiler said, a line for each thing, without what went well; never
-   null. A program from the cache has what was said when it was compiled. */
+/* The compiler's messages, one a line, without what went well; never null. A
+   program from the cache has the messages of its compilation. */
 DIFFATTN_EXPORT const char *
 diffattn_program_diagnostics(const diffattn_program *program);
 
@@ -103,7 +103,7 @@ typedef struct diffattn_diagnostic {
   const char *text;     /* all of it as one line */
 } diffattn_diagnostic;
 
-/* What the compiler said, all of it: of a program, or, if that is null, of this
+/* All diagnostics of the compiler: of a program, or, if that is null, of this
    thread's last diffattn_emit or diffattn_write_bundle. The texts live as long
    as the program, or until the next such call. */
 DIFFATTN_EXPORT int32_t
@@ -120,14 +120,16 @@ diffattn_program_from_cache(const diffattn_program *program);
 DIFFATTN_EXPORT int32_t diffattn_bind_weights(diffattn_program *program,
                                               const char *const *paths,
                                               int32_t count);
-/* The same; `progress`, which may be null, is called between weights with the
-   bytes that are bound, and on a device copied there, and the bytes of all. */
+/* Binds weights as diffattn_bind_weights does; `progress`, which may be null,
+   is called between weights with the bytes that are bound, and on a device
+   copied there, and the bytes of all. */
 DIFFATTN_EXPORT int32_t diffattn_bind_weights_telling(
     diffattn_program *program, const char *const *paths, int32_t count,
     void (*progress)(void *progress_data, int64_t done, int64_t total),
     void *progress_data);
-/* The same; as soon as `go_on` returns 0, it stops with an error, and the
-   program has the weights that it had, on a device none. */
+/* Binds weights as diffattn_bind_weights_telling does; as soon as `go_on`
+   returns 0, it stops with an error, and the program has the weights that it
+   had, on a device none. */
 DIFFATTN_EXPORT int32_t diffattn_bind_weights_while(
     diffattn_program *program, const char *const *paths, int32_t count,
     int32_t (*go_on)(void *data, int64_t done, int64_t total), void *data);
@@ -336,7 +338,7 @@ typedef struct diffattn_object_reader {
   void (*release)(void *value);
 } diffattn_object_reader;
 
-/* What else than where it lies and what it looks like is asked of an array. */
+/* A fact of an array that is read beside its address, type and shape. */
 typedef enum diffattn_object_question {
   DIFFATTN_ASK_ATTRIBUTE = 1, /* the number that `attribute` gives */
   DIFFATTN_ASK_FUNCTION = 2   /* the address of what `function` gives */

@@ -59,8 +59,8 @@ typedef struct diffattn_type {
 
 /*===-- Devices -----------------------------------------------------------===*/
 
-/* What calls and the functions for memory asked of the device since the program
-   or bundle was loaded. */
+/* Counts of what calls and the functions for memory asked of the device since
+   the program or bundle was loaded. */
 typedef struct diffattn_traffic {
   int64_t allocations;  /* for arrays, copies of arguments, the workspace */
   int64_t bytes_in;     /* from the host to the device */
