@@ -21,6 +21,7 @@
 #include "DiffAttn/Target/HostFacts.h"
 
 #include <cstring>
+#include <new>
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
@@ -69,13 +70,12 @@ struct diffattn_program {
   std::vector<std::unique_ptr<WeightFiles>> files;
 };
 
-static thread_local std::string lastError;
+static thread_local LastError lastError;
 /// Diagnostics of the last call that compiled and gave no program.
 static thread_local DiagnosticList lastDiagnostics;
 
 static int32_t fail(ErrorClass errorClass, const llvm::Twine &message) {
-  lastError = printableMessage(errorClass, message.str());
-  return static_cast<int32_t>(errorClass);
+  return lastError.keep({errorClass, message.str()});
 }
 
 static int32_t fail(llvm::Error error) {
@@ -83,9 +83,7 @@ static int32_t fail(llvm::Error error) {
   return fail(errorClass, message);
 }
 
-static int32_t fail(const Failure &failure) {
-  return failure ? fail(failure.getClass(), failure.getMessage()) : DIFFATTN_OK;
-}
+static int32_t fail(const Failure &failure) { return lastError.keep(failure); }
 
 static Program &programOf(const diffattn_program *program) {
   return *program->program;
@@ -105,7 +103,7 @@ const char *diffattn_version_text(void) {
   return text.c_str();
 }
 
-const char *diffattn_last_error(void) { return lastError.c_str(); }
+const char *diffattn_last_error(void) { return lastError.get(); }
 
 diffattn_options *diffattn_options_create(void) {
   return new diffattn_options();

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <sstream>
 
 using namespace diffattn_rt;
@@ -20,14 +21,9 @@ struct diffattn_bundle {
   LoadedBundle loaded;
 };
 
-static thread_local std::string lastError;
+static thread_local LastError lastError;
 
-static int32_t fail(const Failure &failure) {
-  if (!failure)
-    return DIFFATTN_OK;
-  lastError = failure.getMessage();
-  return static_cast<int32_t>(failure.getClass());
-}
+static int32_t fail(const Failure &failure) { return lastError.keep(failure); }
 
 static Program &programOf(const diffattn_bundle *bundle) {
   return const_cast<diffattn_bundle *>(bundle)->loaded;
@@ -42,13 +38,13 @@ int32_t diffattn_bundle_api_version(void) {
   return DIFFATTN_BUNDLE_API_MAJOR * 1000 + DIFFATTN_BUNDLE_API_MINOR;
 }
 
-const char *diffattn_bundle_last_error(void) { return lastError.c_str(); }
+const char *diffattn_bundle_last_error(void) { return lastError.get(); }
 
 static std::string orEmpty(const char *text) { return text ? text : ""; }
 
-int32_t diffattn_bundle_open_with(const char *directory,
-                                  const diffattn_bundle_options *options,
-                                  diffattn_bundle **bundle) {
+static int32_t open(const char *directory,
+                    const diffattn_bundle_options *options,
+                    diffattn_bundle **bundle) {
   if (Failure failure =
           checkPointers({{"directory", directory}, {"bundle", bundle}}))
     return fail(failure);
@@ -80,6 +76,12 @@ int32_t diffattn_bundle_open_with(const char *directory,
     return fail(failure);
   *bundle = opened.release();
   return DIFFATTN_OK;
+}
+
+int32_t diffattn_bundle_open_with(const char *directory,
+                                  const diffattn_bundle_options *options,
+                                  diffattn_bundle **bundle) {
+  return withMemory([&] { return open(directory, options, bundle); });
 }
 
 int32_t diffattn_bundle_open(const char *directory, const char *weights,

@@ -9,8 +9,8 @@
 
 #include "DiffAttn/Runtime/ABI/DeviceCalls.h"
 
+#include <cstdio>
 #include <cstring>
-#include <string>
 #include <vector>
 
 using namespace diffattn_rt;
@@ -168,9 +168,10 @@ void diffattn_rt_device_tensor_map(void *map, int32_t operand, int32_t dtype,
   if (!c.device->tensor_map(c.device, &tensor, map))
     return;
   static const char *const names[] = {"q1", "k1", "q2", "k2", "v", "o"};
-  diffattn_rt_fail((std::string("the tensor map of ") + names[operand] + ": " +
-                    c.device->last_error(c.device))
-                       .c_str());
+  char text[512];
+  snprintf(text, sizeof text, "the tensor map of %s: %s", names[operand],
+           c.device->last_error(c.device));
+  diffattn_rt_fail(text);
 }
 
 void *diffattn_rt_device_alloc(int64_t bytes) {

@@ -7,8 +7,10 @@
 
 #include "../Support/Internal.h"
 
+#include <climits>
+#include <cstdio>
+#include <cstring>
 #include <dlfcn.h>
-#include <string>
 
 using namespace diffattn_rt;
 
@@ -22,12 +24,16 @@ static const GemmLibrary *openBeside() {
   if (!dladdr(reinterpret_cast<void *>(&diffattn_rt_gemm), &self) ||
       !self.dli_fname)
     return nullptr;
-  std::string path = self.dli_fname;
-  size_t slash = path.rfind('/');
-  path = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-  path += "libDiffAttnOneDnn.so";
+  const char *slash = strrchr(self.dli_fname, '/');
+  const int folderBytes =
+      slash ? static_cast<int>(slash + 1 - self.dli_fname) : 0;
+  // Compiled code calls this, through which no exception may pass.
+  char path[PATH_MAX];
+  if (snprintf(path, sizeof path, "%.*slibDiffAttnOneDnn.so", folderBytes,
+               self.dli_fname) >= PATH_MAX)
+    return nullptr;
   // Never closed: threads keep objects of the library.
-  void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!object)
     return nullptr;
   auto *open = reinterpret_cast<OpenGemmLibrary *>(

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 using namespace diffattn_rt;
 
@@ -396,6 +397,37 @@ Failure diffattn_rt::checkThreads(int64_t threads) {
                                  std::to_string(threads)};
 }
 
+/// The memory of a call while it runs: the results that are kept, the arena,
+/// and `memory`. It goes back too where a list of the call finds no memory.
+class PreparedCall::Frame {
+public:
+  explicit Frame(CallMemory *memory)
+      : memory(memory), mark(diffattn_rt_mark()) {
+    diffattn_rt_keep_results(!memory);
+  }
+  Frame(const Frame &) = delete;
+  ~Frame() {
+    if (isLeft)
+      return;
+    try {
+      (void)leave();
+    } catch (const std::bad_alloc &) {
+      // Another error is on its way.
+    }
+  }
+  Failure leave() {
+    isLeft = true;
+    diffattn_rt_keep_results(false);
+    diffattn_rt_release(mark);
+    return memory ? memory->leave() : Failure();
+  }
+
+private:
+  CallMemory *memory;
+  int64_t mark;
+  bool isLeft = false;
+};
+
 Failure PreparedCall::run(EntryPoint entry, int64_t threads,
                           std::vector<CallResult> &called, CallMemory *memory) {
   if (Failure failure = checkThreads(threads))
@@ -409,8 +441,7 @@ Failure PreparedCall::run(EntryPoint entry, int64_t threads,
           function.name, i,
           "expected an array in memory of the host, because "
           "the code is for the CPU, but got one on a device");
-  int64_t mark = diffattn_rt_mark();
-  diffattn_rt_keep_results(!memory);
+  Frame frame(memory);
   Caller caller = diffattn_rt_call;
   if (memory)
     caller = [memory](void (*run)(void *), void *argument) {
@@ -419,12 +450,6 @@ Failure PreparedCall::run(EntryPoint entry, int64_t threads,
   Failure failure = invoke(entry, threads, caller);
   for (size_t i = 0; i < function.results.size() && !failure; ++i)
     failure = takeResult(i, called.emplace_back(), memory);
-  diffattn_rt_keep_results(false);
-  diffattn_rt_release(mark);
-  if (memory) {
-    Failure left = memory->leave();
-    if (!failure)
-      failure = left;
-  }
-  return failure;
+  Failure left = frame.leave();
+  return failure ? failure : left;
 }

@@ -7,6 +7,7 @@
 #include "DiffAttn/Runtime/Program/CapturedCall.h"
 
 #include <cstring>
+#include <new>
 
 using namespace diffattn_rt;
 
@@ -233,7 +234,14 @@ void CapturedCall::capture(int64_t threads) {
   program.count(traffic);
   Failure failure = check(table->capture_begin(table, stream));
   if (!failure) {
-    failure = record(threads);
+    try {
+      failure = record(threads);
+    } catch (const std::bad_alloc &) {
+      // A stream that records takes no other calls.
+      (void)table->capture_end(table, stream, &graph);
+      dropGraph();
+      throw;
+    }
     Failure ended = check(table->capture_end(table, stream, &graph));
     if (!failure)
       failure = ended;

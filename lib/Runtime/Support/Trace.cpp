@@ -19,6 +19,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <string_view>
 #include <sys/syscall.h>
@@ -198,9 +199,8 @@ void diffattn_rt_trace_stop(void) {
     recording.end = nanoseconds();
 }
 
-void diffattn_rt_trace_begin(const char *what, int64_t flops, int64_t bytes) {
-  if (!isTracing.load(std::memory_order_relaxed))
-    return;
+/// Records that a span of this thread begins.
+static void beginSpan(const char *what, int64_t flops, int64_t bytes) {
   ThreadSpans &thread = getSpans();
   std::lock_guard<std::mutex> lock(thread.mutex);
   if (thread.spans.size() >= DIFFATTN_RT_MAX_SPANS) {
@@ -211,6 +211,18 @@ void diffattn_rt_trace_begin(const char *what, int64_t flops, int64_t bytes) {
   const std::string &name = *thread.names.insert(what).first;
   thread.open.push_back(thread.spans.size());
   thread.spans.push_back({&name, nanoseconds(), kOpen, flops, bytes});
+}
+
+void diffattn_rt_trace_begin(const char *what, int64_t flops, int64_t bytes) {
+  if (!isTracing.load(std::memory_order_relaxed))
+    return;
+  try {
+    beginSpan(what, flops, bytes);
+  } catch (const std::bad_alloc &) {
+    // Compiled code, through which no exception may pass, goes on without: the
+    // recording ends where memory does.
+    diffattn_rt_trace_stop();
+  }
 }
 
 void diffattn_rt_trace_end(void) {

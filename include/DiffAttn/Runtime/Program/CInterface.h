@@ -19,6 +19,34 @@ struct diffattn_graph {
 
 namespace diffattn_rt {
 
+/// The last failure of a thread, as the C interfaces give it.
+class LastError {
+public:
+  /// Keeps the message of `failure` and returns the number of its class; 0,
+  /// and the message before stays, if it is none.
+  int32_t keep(const Failure &failure) {
+    if (!failure)
+      return 0;
+    isOutOfMemory = false;
+    text = failure.getMessage();
+    return static_cast<int32_t>(failure.getClass());
+  }
+  /// Keeps that memory ran out, which takes none.
+  int32_t keepOutOfMemory() {
+    isOutOfMemory = true;
+    return static_cast<int32_t>(ErrorClass::Run);
+  }
+  const char *get() const {
+    return isOutOfMemory ? "expected memory for the call's own lists and "
+                           "texts, but the system has no more"
+                         : text.c_str();
+  }
+
+private:
+  std::string text;
+  bool isOutOfMemory = false;
+};
+
 /// A pointer that a caller gave, and the name of its parameter.
 struct NamedPointer {
   const char *name;

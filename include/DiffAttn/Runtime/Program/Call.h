@@ -129,6 +129,7 @@ public:
   PlacedResult locate(size_t i) const;
 
 private:
+  class Frame;
   Failure takeResult(size_t i, CallResult &result, CallMemory *memory) const;
 
   const FunctionSignature &function;
