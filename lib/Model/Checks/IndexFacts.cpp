@@ -251,7 +251,7 @@ static std::optional<unsigned> peelUnsigned(Value integer) {
 }
 
 /// Whether `user` is only reached after `assertion`.
-static bool isBehind(Operation *assertion, Operation *user) {
+static bool isAfter(Operation *assertion, Operation *user) {
   Operation *at = assertion->getBlock()->findAncestorOpInBlock(*user);
   return at && assertion->isBeforeInBlock(at);
 }
@@ -262,7 +262,7 @@ bool IndexFacts::isNotNegative(Value index, Operation *user) {
   if (depth == kMaxDepth || ++steps > kMaxSteps)
     return false;
   for (const Fact &fact : asserted.lookup(index))
-    if (fact.isNotNegative && isBehind(fact.assertion, user))
+    if (fact.isNotNegative && isAfter(fact.assertion, user))
       return true;
   if (isNotNegative(polyOf(index), user) || peelUnsigned(index))
     return true;
@@ -304,7 +304,7 @@ bool IndexFacts::isBelow(Value index, const IndexPoly &size, Operation *user) {
   if (depth == kMaxDepth || ++steps > kMaxSteps)
     return false;
   for (const Fact &fact : asserted.lookup(index))
-    if (fact.limit && isBehind(fact.assertion, user) &&
+    if (fact.limit && isAfter(fact.assertion, user) &&
         isNotNegative(size - *fact.limit, user))
       return true;
   if (isNotNegative(size - polyOf(index) - 1, user))

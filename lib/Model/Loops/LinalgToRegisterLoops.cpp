@@ -109,7 +109,7 @@ private:
   /// one loop.
   static constexpr int64_t kParts[] = {1 << 19, 1 << 13};
   /// The loops inside of another one are a part from this many iterations on.
-  static constexpr int64_t kLeastPart = 64;
+  static constexpr int64_t kMinPart = 64;
 
   SmallVector<Value> emitReduction(unsigned depth, ValueRange carried) {
     if (depth == order.size())
@@ -152,10 +152,10 @@ private:
     int64_t iterations = 1;
     for (unsigned loop : order.drop_front(depth))
       iterations = std::min(
-          kLeastPart,
-          iterations * getConstantIntValue(sizes[loop]).value_or(kLeastPart));
+          kMinPart,
+          iterations * getConstantIntValue(sizes[loop]).value_or(kMinPart));
     if (depth == order.size() || !llvm::is_contained(isSum, true) ||
-        iterations < kLeastPart)
+        iterations < kMinPart)
       return whole(carried);
     return emitPart(carried, whole);
   }

@@ -23,9 +23,9 @@ using namespace mlir::diffattn;
 
 /// The largest window that is unrolled, the most rows of an operand that it may
 /// read at once, and the most ops that it may make.
-static constexpr int64_t kMostWindow = 64;
-static constexpr int64_t kMostRows = 16;
-static constexpr int64_t kMostOps = 1024;
+static constexpr int64_t kMaxWindow = 64;
+static constexpr int64_t kMaxRows = 16;
+static constexpr int64_t kMaxOps = 1024;
 /// Tile of a transposition: rows that are read or written at a time, few enough
 /// for the ways of a cache, and elements of each, which fill lines.
 static constexpr int64_t kTileRows = 8;
@@ -107,13 +107,13 @@ static std::optional<ParallelLoops> planReduction(linalg::LinalgOp op) {
         return std::nullopt;
     reductions.push_back(loop);
     const bool fits = !ShapedType::isDynamic(sizes[loop]) && sizes[loop] != 0 &&
-                      sizes[loop] <= kMostWindow;
-    window = fits ? std::min(window * sizes[loop], kMostWindow + 1)
-                  : kMostWindow + 1;
+                      sizes[loop] <= kMaxWindow;
+    window =
+        fits ? std::min(window * sizes[loop], kMaxWindow + 1) : kMaxWindow + 1;
   }
   for (OpOperand *input : op.getDpsInputOperands()) {
     AffineMap map = op.getMatchingIndexingMap(input);
-    if (window > kMostWindow || !map.isFunctionOfDim(*lanes))
+    if (window > kMaxWindow || !map.isFunctionOfDim(*lanes))
       continue;
     int64_t rows = 1;
     for (unsigned loop : reductions)
@@ -121,12 +121,12 @@ static std::optional<ParallelLoops> planReduction(linalg::LinalgOp op) {
             return expr.isFunctionOfDim(loop);
           }))
         rows *= sizes[loop];
-    if (rows > kMostRows)
-      window = kMostWindow + 1;
+    if (rows > kMaxRows)
+      window = kMaxWindow + 1;
   }
   // Reductions over more than a window are added up in rows in memory, unless
   // one of their loops could itself read along rows.
-  if (window > kMostWindow || window * ops > kMostOps) {
+  if (window > kMaxWindow || window * ops > kMaxOps) {
     for (OpOperand *input : op.getDpsInputOperands())
       if (std::optional<unsigned> loop = getInnerLoop(op, *input);
           loop && !isParallel(op, *loop) &&

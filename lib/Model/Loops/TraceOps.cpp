@@ -109,9 +109,9 @@ static Work countAttention(CountBuilder &b, AttentionOp op) {
                              : b.mul(batch, allKeys);
   Value pairs = b.mul(queries, keys);
   if (op.getIsCausal()) {
-    Value behind = arith::ShRSIOp::create(
+    Value hiddenPairs = arith::ShRSIOp::create(
         b, b.mul(queries, b.sub(queries, b.number(1))), b.number(1));
-    pairs = b.max(b.sub(pairs, b.mul(batch, behind)), b.number(0));
+    pairs = b.max(b.sub(pairs, b.mul(batch, hiddenPairs)), b.number(0));
   }
   if (auto window = op.getWindow(); window && (*window)[0] >= 0) {
     const int64_t right = op.getIsCausal() ? 0 : (*window)[1];

@@ -43,7 +43,7 @@ struct ExpandRound final : OpRewritePattern<math::RoundOp> {
 /// Remainder of `rest` after `by` is subtracted as often as it fits: `by` times
 /// falling powers of two is subtracted. Every step is exact, also for subnormal
 /// numbers. There is no step where `by` is NaN.
-Value takeAway(const FloatBuilder &f, Value rest, Value by) {
+Value getRemainder(const FloatBuilder &f, Value rest, Value by) {
   ImplicitLocOpBuilder &b = f.b;
   auto highest = scf::WhileOp::create(
       b, TypeRange(f.type), ValueRange(by),
@@ -96,7 +96,7 @@ struct ExpandRemainder final : OpRewritePattern<arith::RemFOp> {
                            f.compare(Predicate::OGT, by, f.constant(0.0)));
     Value divides = arith::AndIOp::create(
         b, hasRest, f.compare(Predicate::OLT, by, infinity));
-    Value left = takeAway(f, rest, f.choose(divides, by, nan));
+    Value left = getRemainder(f, rest, f.choose(divides, by, nan));
     Value result = math::CopySignOp::create(b, f.choose(hasRest, left, nan), x);
     if (isNarrow)
       result = arith::TruncFOp::create(b, type, result);

@@ -88,10 +88,10 @@ struct AngleBuilder {
     // 128 bits from `word` on, which is at most 3.
     Value high = number(kBitsOfTwoOverPi[0]), low = number(kBitsOfTwoOverPi[2]);
     for (int at = 1; at < 4; ++at) {
-      Value isBehind =
+      Value isReached =
           arith::CmpIOp::create(b, arith::CmpIPredicate::uge, word, number(at));
-      high = wide.choose(isBehind, number(kBitsOfTwoOverPi[at]), high);
-      low = wide.choose(isBehind, number(kBitsOfTwoOverPi[at + 2]), low);
+      high = wide.choose(isReached, number(kBitsOfTwoOverPi[at]), high);
+      low = wide.choose(isReached, number(kBitsOfTwoOverPi[at + 2]), low);
     }
     // The upper 96 after `shift`, which is at most 31, in words of 32.
     Value intoHigh = right(right(low, number(1)),

@@ -103,7 +103,7 @@ public:
       return WalkResult::advance();
     });
     for (Block *block : blocks)
-      if (!gone.contains(block) && failed(convertBlock(*block)))
+      if (!erasedBlocks.contains(block) && failed(convertBlock(*block)))
         return failure();
     launches.fuse();
     eraseUnused();
@@ -261,7 +261,7 @@ private:
         loop->moveBefore(loop->getBlock(), loop->getBlock()->begin());
       return;
     }
-    loop->walk([&](Block *block) { gone.insert(block); });
+    loop->walk([&](Block *block) { erasedBlocks.insert(block); });
     loop.erase();
   }
 
@@ -295,7 +295,7 @@ private:
   LogicalResult checkRest() {
     WalkResult result = function.walk([&](Operation *op) {
       if (auto load = dyn_cast<memref::LoadOp>(op))
-        return complain(load);
+        return emitDataError(load);
       bool computes =
           isa<linalg::LinalgOp, memref::StoreOp, memref::CopyOp>(op);
       if (!computes)
@@ -308,7 +308,7 @@ private:
   }
 
   /// Names what the host would need an element for.
-  static WalkResult complain(memref::LoadOp load) {
+  static WalkResult emitDataError(memref::LoadOp load) {
     Operation *user = load;
     while (isPure(user) || isa<memref::LoadOp>(user)) {
       if (user->use_empty())
@@ -327,7 +327,7 @@ private:
   Value status;
   IRRewriter rewriter;
   LaunchSequence launches;
-  llvm::SmallPtrSet<Block *, 8> gone;
+  llvm::SmallPtrSet<Block *, 8> erasedBlocks;
 };
 
 struct ConvertLinalgToGpuPass final

@@ -18,7 +18,7 @@ using namespace mlir::diffattn;
 using namespace mlir::diffattn::linalggpu;
 
 // Each one is copied into the kernel that has all.
-static constexpr size_t kMostMembers = 8;
+static constexpr size_t kMaxMembers = 8;
 
 gpu::LaunchFuncOp LaunchSequence::Step::getLaunch() const {
   if (auto choice = dyn_cast<scf::IfOp>(op))
@@ -91,7 +91,7 @@ static bool hasBarrier(LLVM::LLVMFuncOp kernel) {
 }
 
 bool LaunchSequence::canJoin(ArrayRef<Step *> group, const Step &step) const {
-  if (group.size() == kMostMembers || llvm::any_of(group, [&](Step *member) {
+  if (group.size() == kMaxMembers || llvm::any_of(group, [&](Step *member) {
         return member->conflictsWith(step);
       }))
     return false;

@@ -306,7 +306,7 @@ Value SmallGemmEmitter::canRun() {
     Value few =
         arith::CmpIOp::create(host, arith::CmpIPredicate::ult,
                               arith::SubIOp::create(host, rows, constant(1)),
-                              constant(kMostRowsOfGpuSmallGemm));
+                              constant(kMaxRowsOfGpuSmallGemm));
     condition = condition
                     ? arith::AndIOp::create(host, few, condition).getResult()
                     : few;
@@ -326,7 +326,7 @@ void SmallGemmEmitter::emit() {
   if (rows) {
     write(*rows).emit(host);
   } else {
-    Launch one = write(1), several = write(kMostRowsOfGpuSmallGemm);
+    Launch one = write(1), several = write(kMaxRowsOfGpuSmallGemm);
     Value isOne = arith::CmpIOp::create(
         host, arith::CmpIPredicate::eq, cast<Value>(rowCount),
         arith::ConstantIndexOp::create(host, 1));
@@ -352,7 +352,7 @@ void linalggpu::emitSmallGemm(Emission &emission, GemmOp op) {
   };
   const int64_t rows = c.getDimSize(0), columns = c.getDimSize(1);
   if (!isContiguous(a) || !isContiguous(b) || b.isDynamicDim(1) ||
-      (!c.isDynamicDim(0) && (rows < 1 || rows > kMostRowsOfGpuSmallGemm)) ||
+      (!c.isDynamicDim(0) && (rows < 1 || rows > kMaxRowsOfGpuSmallGemm)) ||
       columns == 0)
     return;
   std::optional<GpuSmallGemmSchedule> schedule =

@@ -27,7 +27,7 @@ using namespace mlir::diffattn;
 static constexpr uint64_t kTileBytes = 4 << 20;
 /// Bytes of copies of one row of an image beyond which the copies are not worth
 /// their memory.
-static constexpr uint64_t kMostRowBytes = 256 << 20;
+static constexpr uint64_t kMaxRowBytes = 256 << 20;
 
 namespace {
 /// The loops of a convolution.
@@ -135,7 +135,7 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
     if (!llvm::is_contained(batches, loop) && loop != image.front())
       convolution.rowBytes = llvm::SaturatingMultiply<uint64_t>(
           convolution.rowBytes, convolution.sizes[loop]);
-  if (convolution.rowBytes > kMostRowBytes)
+  if (convolution.rowBytes > kMaxRowBytes)
     return std::nullopt;
   return convolution;
 }

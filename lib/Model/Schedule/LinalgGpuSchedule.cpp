@@ -18,7 +18,7 @@ static constexpr int64_t kMaxBlocks = 16384;
 // of a block is to have so many. A step of a decoder has one row, of which
 // every turn is a trip to memory that nothing hides.
 static constexpr int64_t kWarpColumns = 256, kThreadColumns = 8;
-static constexpr int64_t kLeastThreads = 128, kMostThreads = 512;
+static constexpr int64_t kMinThreads = 128, kMaxThreads = 512;
 // Threads for a row whose length is not known.
 static constexpr int64_t kThreads = 256;
 // No thread has more than a chunk of 16 bytes of each of so many registers.
@@ -32,13 +32,13 @@ diffattn::LinalgGpuSchedule
 diffattn::selectRowReductionGpuSchedule(const GpuRows &rows) {
   LinalgGpuSchedule schedule{kThreads, kThreads, kMaxBlocks};
   if (!rows.hasColumns) {
-    schedule = {kLeastThreads, /*threadsPerRow=*/1, kMaxBlocks};
+    schedule = {kMinThreads, /*threadsPerRow=*/1, kMaxBlocks};
   } else if (rows.columns && *rows.columns <= kWarpColumns) {
-    schedule = {kLeastThreads, /*threadsPerRow=*/32, kMaxBlocks};
+    schedule = {kMinThreads, /*threadsPerRow=*/32, kMaxBlocks};
   } else if (rows.columns) {
-    const auto wanted = static_cast<int64_t>(
+    const auto threads = static_cast<int64_t>(
         llvm::PowerOf2Ceil(llvm::divideCeil(*rows.columns, kThreadColumns)));
-    schedule.threads = std::clamp(wanted, kLeastThreads, kMostThreads);
+    schedule.threads = std::clamp(threads, kMinThreads, kMaxThreads);
     schedule.threadsPerRow = schedule.threads;
   }
   if (rows.isOnlyRow)

@@ -220,9 +220,9 @@ void Counters::makeScalars(scf::WhileOp loop) {
          [&](unsigned number) {
            giveScalar(loop.getConditionOp().getArgsMutable()[number]);
          });
-  OpBuilder behind(loop);
-  behind.setInsertionPointAfter(loop);
-  change(loop.getResults(), behind, [](unsigned) {});
+  OpBuilder after(loop);
+  after.setInsertionPointAfter(loop);
+  change(loop.getResults(), after, [](unsigned) {});
 }
 
 void Counters::run() {

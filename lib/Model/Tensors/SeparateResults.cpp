@@ -26,7 +26,7 @@ class Roots {
 public:
   explicit Roots(Value value, int calls = 0) : calls(calls) {
     // Functions that call themselves are refused later.
-    if (calls < kMostCalls)
+    if (calls < kMaxCalls)
       add(value);
     else
       values.insert(value);
@@ -34,7 +34,7 @@ public:
   ArrayRef<Value> get() const { return values.getArrayRef(); }
 
 private:
-  static constexpr int kMostCalls = 32;
+  static constexpr int kMaxCalls = 32;
 
   void add(Value value) {
     if (!visited.insert(value).second)

@@ -47,7 +47,7 @@ LinalgGpuSchedule selectRowReductionGpuSchedule(const GpuRows &rows);
 int64_t selectGpuVectorWidth(int64_t bytes, std::optional<int64_t> extent);
 
 /// A product with more rows than this is a library's.
-constexpr int64_t kMostRowsOfGpuSmallGemm = 4;
+constexpr int64_t kMaxRowsOfGpuSmallGemm = 4;
 
 /// The cut of a product of few rows with a matrix whose rows are columns of the
 /// result: warps that share a column read its row of `k` elements, each thread
