@@ -331,7 +331,7 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
 
 namespace {
 struct AttentionBackward : MapsAndEnd {
-  struct Wanted {
+  struct Destination {
     reference::Gradient reference::AttentionGradients::*gradient;
     diffattn::Layout layout;
     FloatKind kind;
@@ -339,7 +339,7 @@ struct AttentionBackward : MapsAndEnd {
   };
   int32_t dOut;
   bool sharesKeys;
-  SmallVector<Wanted> wanted;
+  SmallVector<Destination> destinations;
 };
 } // namespace
 
@@ -377,11 +377,12 @@ static bool runAttentionBackward(Machine &m, const Inst &inst) {
   if (details.moved)
     part = details.getErrorPart(a, std::max(keysOf(a), rows),
                                 reference::attention(a).scoreMagnitude);
-  for (const AttentionBackward::Wanted &wanted : details.wanted) {
-    const reference::Gradient &gradient = gradients.*wanted.gradient;
-    const Array &init = m.tensors[wanted.init];
+  for (const AttentionBackward::Destination &destination :
+       details.destinations) {
+    const reference::Gradient &gradient = gradients.*destination.gradient;
+    const Array &init = m.tensors[destination.init];
     SmallVector<int64_t> axes(init.getShape()), shape = axes;
-    if (wanted.layout == diffattn::Layout::BTHD)
+    if (destination.layout == diffattn::Layout::BTHD)
       std::swap(shape[1], shape[2]);
     Array array = m.create(inst, init.getElementType(), axes);
     if (!array)
@@ -392,10 +393,10 @@ static bool runAttentionBackward(Machine &m, const Inst &inst) {
       slot.f = value;
       if (part > 0)
         slot.f += part * magnitude * m.random.nextSigned();
-      slot.f = roundTo(wanted.kind, slot.f, m.random);
+      slot.f = roundTo(destination.kind, slot.f, m.random);
     }
-    storeDense(array, rounded, shape, wanted.layout);
-    m.tensors[wanted.result] = std::move(array);
+    storeDense(array, rounded, shape, destination.layout);
+    m.tensors[destination.result] = std::move(array);
   }
   return true;
 }
@@ -417,9 +418,9 @@ static bool buildAttentionBackward(CodeBuilder &b, Operation *operation) {
   auto add = [&](Value init, reference::Gradient Gradients::*gradient,
                  diffattn::Layout layout = diffattn::Layout::BHTD) {
     if (init)
-      details.wanted.push_back({gradient, layout, b.kindOf(init.getType()),
-                                b.scalar(init),
-                                results[details.wanted.size()].number});
+      details.destinations.push_back(
+          {gradient, layout, b.kindOf(init.getType()), b.scalar(init),
+           results[details.destinations.size()].number});
   };
   // In the order of the results.
   add(op.getDQ1(), &Gradients::q1, op.getQLayout());
@@ -460,29 +461,29 @@ static bool runSizeRules(Machine &m, const Inst &inst) {
   for (const Rules::Rule &rule : inst.as<Rules>().rules) {
     const int64_t size = sizeOf(rule.subject);
     bool holds = size >= rule.number;
-    std::string wanted = "a size of at least " + std::to_string(rule.number);
+    std::string expected = "a size of at least " + std::to_string(rule.number);
     if (rule.kind == diffattn::SizeRelation::Kind::AtMost) {
       holds = size <= rule.number;
-      wanted = "a size of at most " + std::to_string(rule.number);
+      expected = "a size of at most " + std::to_string(rule.number);
     } else if (rule.kind == diffattn::SizeRelation::Kind::Equal) {
       holds = rule.orOne && size == 1;
-      wanted = rule.orOne ? "size 1" : "";
+      expected = rule.orOne ? "size 1" : "";
       for (const Rules::Axis &other : rule.others) {
         holds |= size == sizeOf(other);
-        wanted +=
-            (wanted.empty() ? "size " : " or ") + std::to_string(sizeOf(other));
+        expected += (expected.empty() ? "size " : " or ") +
+                    std::to_string(sizeOf(other));
       }
     } else if (rule.kind == diffattn::SizeRelation::Kind::Divides) {
       holds = size > 0 && sizeOf(rule.others[0]) % size == 0;
-      wanted = "a divisor of " + std::to_string(sizeOf(rule.others[0]));
+      expected = "a divisor of " + std::to_string(sizeOf(rule.others[0]));
     } else if (rule.kind == diffattn::SizeRelation::Kind::Covers) {
       const int64_t least =
           llvm::divideCeil(sizeOf(rule.others[0]), rule.number);
       holds = size >= least;
-      wanted = "a size of at least " + std::to_string(least);
+      expected = "a size of at least " + std::to_string(least);
     }
     if (!holds)
-      return m.fail(inst, "expected " + wanted + " on axis " +
+      return m.fail(inst, "expected " + expected + " on axis " +
                               Twine(rule.subject.axis) + " of operand " +
                               Twine(rule.subject.operand) + ", but got " +
                               Twine(size));

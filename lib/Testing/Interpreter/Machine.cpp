@@ -147,10 +147,10 @@ bool Machine::call(const Inst &inst, FunctionCode &code,
 
 /// An error if `array` is no argument of type `type`; empty if it is one.
 static std::string checkArgument(const Array &array, Type type) {
-  std::string wanted;
-  llvm::raw_string_ostream(wanted) << type;
+  std::string expected;
+  llvm::raw_string_ostream(expected) << type;
   const std::string text =
-      "expected " + wanted + ", but got " + describe(array);
+      "expected " + expected + ", but got " + describe(array);
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!array ||
       array.getElementType() != (tensor ? tensor.getElementType() : type))

@@ -108,8 +108,8 @@ bool Nest::checkOperand(size_t number, ArrayRef<int64_t> shape) {
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     const int64_t size = shape[axis];
     AffineExpr expr = operand.map.getResult(axis);
-    auto fail = [&](const Twine &wanted) {
-      return m.fail(inst, "expected " + wanted + " on axis " + Twine(axis) +
+    auto fail = [&](const Twine &expected) {
+      return m.fail(inst, "expected " + expected + " on axis " + Twine(axis) +
                               " of operand " + Twine(number) + ", but got " +
                               Twine(size));
     };

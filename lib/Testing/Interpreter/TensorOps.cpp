@@ -248,9 +248,9 @@ static bool checkShape(Machine &m, const Inst &inst, ArrayRef<int64_t> shape,
                             ", but got " + Twine(shape.size()));
   for (auto [axis, sizes] :
        llvm::enumerate(llvm::zip_equal(shape, type.getShape()))) {
-    auto [got, wanted] = sizes;
-    if (!ShapedType::isDynamic(wanted) && wanted != got)
-      return m.fail(inst, "expected size " + Twine(wanted) + " on axis " +
+    auto [got, expected] = sizes;
+    if (!ShapedType::isDynamic(expected) && expected != got)
+      return m.fail(inst, "expected size " + Twine(expected) + " on axis " +
                               Twine(axis) + ", but got " + Twine(got));
   }
   return true;
@@ -270,13 +270,13 @@ static bool buildCast(CodeBuilder &b, Operation *op) {
 }
 
 static bool runReshape(Machine &m, const Inst &inst) {
-  const Array &wanted = m.tensors[inst.b];
+  const Array &newShape = m.tensors[inst.b];
   const Array &from = m.tensors[inst.a];
   SmallVector<int64_t> shape;
   int64_t count = 1;
   bool fits = true;
-  for (int64_t i = 0; i < wanted.getNumElements(); ++i) {
-    shape.push_back(wanted.begin()[i].i);
+  for (int64_t i = 0; i < newShape.getNumElements(); ++i) {
+    shape.push_back(newShape.begin()[i].i);
     fits &= shape.back() >= 0 &&
             !__builtin_mul_overflow(count, shape.back(), &count);
   }

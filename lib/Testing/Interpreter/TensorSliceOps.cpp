@@ -135,9 +135,9 @@ static bool runConcat(Machine &m, const Inst &inst) {
     ArrayRef<int64_t> part = m.tensors[number].getShape();
     for (auto [axis, sizes] :
          llvm::enumerate(llvm::zip_equal(part, first.getShape()))) {
-      auto [got, wanted] = sizes;
-      if (static_cast<int64_t>(axis) != details.axis && got != wanted)
-        return m.fail(inst, "expected size " + Twine(wanted) + " on axis " +
+      auto [got, expected] = sizes;
+      if (static_cast<int64_t>(axis) != details.axis && got != expected)
+        return m.fail(inst, "expected size " + Twine(expected) + " on axis " +
                                 Twine(axis) + " of all operands, but got " +
                                 Twine(got));
     }

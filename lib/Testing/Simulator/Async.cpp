@@ -10,7 +10,7 @@ using namespace mlir::diffattn::sim;
 
 /// Registers of an SM, and registers of a thread when its kernel begins: its
 /// share, by eights, up to the most that a kernel may have.
-static constexpr uint32_t kRegisters = 64 << 10, kMostAtStart = 240;
+static constexpr uint32_t kRegisters = 64 << 10, kMaxAtStart = 240;
 
 void AsyncState::reset(unsigned threads, unsigned ranks, unsigned wgmmas) {
   agents = AgentNumbers::of(threads, ranks);
@@ -29,7 +29,7 @@ void AsyncState::reset(unsigned threads, unsigned ranks, unsigned wgmmas) {
   warpgroups.assign((threads + 127) / 128, Warpgroup());
   for (Warpgroup &group : warpgroups)
     group.registers =
-        std::min(kMostAtStart, kRegisters / (threads / ranks) / 8 * 8);
+        std::min(kMaxAtStart, kRegisters / (threads / ranks) / 8 * 8);
 }
 
 std::string Block::describeActor(uint16_t number) const {

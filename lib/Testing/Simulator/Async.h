@@ -20,15 +20,15 @@ namespace mlir::diffattn::sim {
 /// warpgroup, the copies of each mbarrier, and of each thread that stores by
 /// the copy engine what it reads and what it writes.
 struct AgentNumbers {
-  static constexpr unsigned kMostBarriers = 64, kMostStorers = 16;
+  static constexpr unsigned kMaxBarriers = 64, kMaxStorers = 16;
   unsigned firstWgmma = 0, firstBarrier = 0, firstStorer = 0, count = 0;
 
   static AgentNumbers of(unsigned threads, unsigned ranks) {
     AgentNumbers numbers;
     numbers.firstWgmma = threads;
     numbers.firstBarrier = threads + (threads + 127) / 128;
-    numbers.firstStorer = numbers.firstBarrier + ranks * kMostBarriers;
-    numbers.count = numbers.firstStorer + ranks * 2 * kMostStorers - threads;
+    numbers.firstStorer = numbers.firstBarrier + ranks * kMaxBarriers;
+    numbers.count = numbers.firstStorer + ranks * 2 * kMaxStorers - threads;
     return numbers;
   }
 };
@@ -94,7 +94,7 @@ struct Warpgroup {
   uint32_t *out[4][32];
   uint32_t registers = 0;
   /// Registers that it waits for, or 0.
-  uint32_t wanted = 0;
+  uint32_t requested = 0;
 };
 
 /// The barrier of all threads of a cluster.

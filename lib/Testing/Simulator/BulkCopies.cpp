@@ -212,9 +212,9 @@ void Block::issueStore(BulkCopy copy) {
   auto [it, isNew] = async.storers.try_emplace(active);
   Storer &storer = it->second;
   if (isNew) {
-    if (async.storers.size() > launch.ranks * AgentNumbers::kMostStorers) {
+    if (async.storers.size() > launch.ranks * AgentNumbers::kMaxStorers) {
       report(FaultKind::Descriptor, copy.site,
-             "expected at most " + std::to_string(AgentNumbers::kMostStorers) +
+             "expected at most " + std::to_string(AgentNumbers::kMaxStorers) +
                  " threads of a block to store by the copy engine, which is "
                  "what the simulator knows");
       stop();

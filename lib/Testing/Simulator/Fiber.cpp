@@ -65,12 +65,12 @@ FiberStacks::~FiberStacks() {
 
 bool FiberStacks::reserve(unsigned count, size_t bytes) {
   size_t page = sysconf(_SC_PAGESIZE);
-  size_t wanted = (bytes + page - 1) / page * page + page;
-  if (base && stride == wanted && mapped >= count * stride)
+  size_t size = (bytes + page - 1) / page * page + page;
+  if (base && stride == size && mapped >= count * stride)
     return true;
   if (base)
     munmap(base, mapped);
-  stride = wanted;
+  stride = size;
   mapped = count * stride;
   void *memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -9,7 +9,7 @@
 using namespace mlir::diffattn::sim;
 
 /// PTX ISA: the range of counts and of the bytes that a phase expects.
-static constexpr int64_t kMostCount = (1 << 20) - 1;
+static constexpr int64_t kMaxCount = (1 << 20) - 1;
 
 std::optional<uint32_t> Block::sharedOffset(const uint32_t *in, uint32_t bytes,
                                             uint32_t alignment, uint32_t site) {
@@ -35,15 +35,15 @@ void Block::initMbarrier(uint32_t offset, uint32_t count, uint32_t site) {
            &siteAt(async.barriers[offset].site));
     stop();
   }
-  if (count < 1 || count > kMostCount) {
+  if (count < 1 || count > kMaxCount) {
     report(FaultKind::BarrierMismatch, site,
-           "expected an mbarrier for 1 to " + std::to_string(kMostCount) +
+           "expected an mbarrier for 1 to " + std::to_string(kMaxCount) +
                " arrivals, but got " + std::to_string(count));
     stop();
   }
-  if (async.barrierAgents == launch.ranks * AgentNumbers::kMostBarriers) {
+  if (async.barrierAgents == launch.ranks * AgentNumbers::kMaxBarriers) {
     report(FaultKind::BarrierMismatch, site,
-           "expected at most " + std::to_string(AgentNumbers::kMostBarriers) +
+           "expected at most " + std::to_string(AgentNumbers::kMaxBarriers) +
                " mbarriers in a block, which is what the simulator knows");
     stop();
   }
@@ -85,9 +85,9 @@ void Block::arriveAtMbarrier(uint32_t offset, uint32_t count, uint32_t bytes,
   if (!barrier)
     return;
   barrier->bytes += bytes;
-  if (barrier->bytes > kMostCount) {
+  if (barrier->bytes > kMaxCount) {
     report(FaultKind::BarrierMismatch, site,
-           "expected a phase of at most " + std::to_string(kMostCount) +
+           "expected a phase of at most " + std::to_string(kMaxCount) +
                " bytes, but " + nameMbarrier(offset) + " expects " +
                std::to_string(barrier->bytes));
     stop();
@@ -110,7 +110,7 @@ void Block::completeBytes(uint32_t offset, Mbarrier &barrier, uint32_t bytes,
                           uint32_t site) {
   barrier.bytes -= bytes;
   clocks.releaseAgent(barrier.collecting, barrier.agent, barrier.phase + 1);
-  if (barrier.bytes < -kMostCount) {
+  if (barrier.bytes < -kMaxCount) {
     report(FaultKind::BarrierMismatch, site,
            "expected a phase to expect the bytes that come, but " +
                std::to_string(-barrier.bytes) + " came that it does not",

@@ -14,7 +14,7 @@ using namespace mlir::diffattn::sim;
 
 static bool isShared(uint64_t address) {
   // The block's own window, and those of the cluster after it.
-  return address - kSharedBase < (1 + kMostRanks) * kSharedWindow;
+  return address - kSharedBase < (1 + kMaxRanks) * kSharedWindow;
 }
 
 static std::string bytesOf(uint64_t bytes) {

@@ -402,11 +402,11 @@ int32_t SimulatedDevice::load(llvm::ArrayRef<diffattn_image> images,
   // An image for this chip is taken, else one that all chips of its number run.
   const llvm::StringRef name = chip.name;
   const diffattn_image *match = nullptr;
-  for (llvm::StringRef wanted :
+  for (llvm::StringRef target :
        {name, name.rtrim("abcdefghijklmnopqrstuvwxyz")})
     for (const diffattn_image &image : images)
       if (!match && image.format == DIFFATTN_IMAGE_BITCODE &&
-          wanted == image.chip)
+          target == image.chip)
         match = &image;
   if (!match)
     return fail(DIFFATTN_DEVICE_IMAGE,

@@ -206,7 +206,7 @@ static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
                    Twine(threads));
   const std::array<uint32_t, 3> &cluster = kernel.cluster;
   const uint64_t ranks = uint64_t(cluster[0]) * cluster[1] * cluster[2],
-                 most = chip.capability >= 90 ? kMostRanks : 1;
+                 most = chip.capability >= 90 ? kMaxRanks : 1;
   if (ranks < 1 || ranks > most)
     return failure("expected a cluster of 1 to " + Twine(most) + " blocks on " +
                    chip.name + ", but kernel @" + kernel.name + " has " +

@@ -20,7 +20,7 @@ inline constexpr uint64_t kSharedWindow = 0x0100'0000;
 /// The shared memory of the blocks of a cluster, one window after the other, as
 /// mapa names it.
 inline constexpr uint64_t kClusterBase = kSharedBase + kSharedWindow;
-inline constexpr unsigned kMostRanks = 8;
+inline constexpr unsigned kMaxRanks = 8;
 
 /// Addresses of buffers: a tag that no pointer of this machine has, the number
 /// of the buffer, and an offset from the middle of 2^40 bytes, so that overruns

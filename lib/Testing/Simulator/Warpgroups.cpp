@@ -65,21 +65,21 @@ void Block::wakeWarpgroup(unsigned group) {
 void Block::setRegisters(unsigned group) {
   Warpgroup &all = async.warpgroups[group];
   const Site &site = siteAt(all.site);
-  const uint32_t wanted = all.in[0][0][0];
+  const uint32_t requested = all.in[0][0][0];
   const bool increases = site.mode;
-  if (wanted % 8 || wanted < 24 || wanted > 256 ||
-      (increases ? wanted < all.registers : wanted > all.registers)) {
+  if (requested % 8 || requested < 24 || requested > 256 ||
+      (increases ? requested < all.registers : requested > all.registers)) {
     report(FaultKind::Registers, all.site,
            "expected a multiple of 8 from 24 to 256 that is not " +
                std::string(increases ? "below" : "above") + " the " +
                std::to_string(all.registers) +
                " registers of the warpgroup, but got " +
-               std::to_string(wanted));
+               std::to_string(requested));
     stop();
   }
-  all.wanted = wanted;
+  all.requested = requested;
   grantRegisters();
-  if (all.wanted)
+  if (all.requested)
     return suspend(State::AtWarpgroup);
   lanes[active].state = State::Ready;
 }
@@ -95,11 +95,12 @@ void Block::grantRegisters() {
       for (unsigned i = 0, first = group / perBlock * perBlock; i < perBlock;
            ++i)
         used += async.warpgroups[first + i].registers * kThreads;
-      if (!all.wanted ||
-          used - all.registers * kThreads + all.wanted * kThreads > kRegisters)
+      if (!all.requested ||
+          used - all.registers * kThreads + all.requested * kThreads >
+              kRegisters)
         continue;
-      all.registers = all.wanted;
-      all.wanted = 0;
+      all.registers = all.requested;
+      all.requested = 0;
       // The thread that runs goes on by itself.
       lanes[active].state = State::Ready;
       wakeWarpgroup(group);
