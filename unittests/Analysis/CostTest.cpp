@@ -215,8 +215,8 @@ TEST(CostTest, Reshapes) {
       x = linalg::TransposeOp::create(b, program.loc, x, init,
                                       ArrayRef<int64_t>{1, 0})
               ->getResult(0);
-      Value wanted = tensor::FromElementsOp::create(b, program.loc, sizes);
-      x = tensor::ReshapeOp::create(b, program.loc, type(shape), x, wanted);
+      Value newShape = tensor::FromElementsOp::create(b, program.loc, sizes);
+      x = tensor::ReshapeOp::create(b, program.loc, type(shape), x, newShape);
     }
     program.finish();
     Execution run;

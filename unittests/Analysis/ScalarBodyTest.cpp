@@ -88,9 +88,9 @@ public:
     return program.integer(draw.from(-2, 3), type);
   }
 
-  Type oneOf(llvm::function_ref<bool(Type)> wanted) {
+  Type oneOf(llvm::function_ref<bool(Type)> predicate) {
     while (true)
-      if (Type type = draw.one(types); wanted(type))
+      if (Type type = draw.one(types); predicate(type))
         return type;
   }
 

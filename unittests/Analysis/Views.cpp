@@ -205,10 +205,10 @@ Value Views::reshape(Value tensor) {
                           : OpFoldResult(program.builder.getIndexAttr(size))));
     types.push_back(isDynamic ? ShapedType::kDynamic : size);
   }
-  Value wanted =
+  Value newShape =
       tensor::FromElementsOp::create(program.builder, program.loc, sizes);
   return note(tensor::ReshapeOp::create(program.builder, program.loc,
-                                        typeOf(types), tensor, wanted),
+                                        typeOf(types), tensor, newShape),
               shape);
 }
 

@@ -299,8 +299,8 @@ Expr ExprGraph::compareIndices(Expr a, Expr b, int64_t predicate) {
   if (a->index == b->index)
     return constant(arith::applyCmpPredicate(kind, APInt(1, 0), APInt(1, 0)),
                     boolean);
-  auto decide = [&](std::optional<bool> truth, bool wanted) -> Expr {
-    return truth ? constant(*truth == wanted, boolean) : nullptr;
+  auto decide = [&](std::optional<bool> truth, bool value) -> Expr {
+    return truth ? constant(*truth == value, boolean) : nullptr;
   };
   // Whatever wraps around, numbers apart from each other are not equal.
   if ((kind == P::eq || kind == P::ne) && (a->index - b->index).constant())

@@ -159,19 +159,19 @@ Value AttentionBuilder::bias(int64_t noiseShared, AtomId noise, Mask mask) {
   Expr seen = nullptr, sum = nullptr;
   for (Expr visible : mask.visible)
     seen = seen ? graph.make(Kind::And, boolean, {seen, visible}) : visible;
-  Type wanted = f32();
+  Type sumType = f32();
   if (mask.bias.size() == 1 && !seen)
     if (Expr half = fromHalf(graph, mask.bias[0])) {
       mask.bias[0] = half;
-      wanted = half->type;
+      sumType = half->type;
     }
   for (Expr part : mask.bias) {
-    Expr wide = graph.make(Kind::Cast, wanted, {part});
-    sum = sum ? graph.make(Kind::Add, wanted, {sum, wide}) : wide;
+    Expr wide = graph.make(Kind::Cast, sumType, {part});
+    sum = sum ? graph.make(Kind::Add, sumType, {sum, wide}) : wide;
   }
   if (seen && sum)
-    sum = graph.make(Kind::Select, wanted,
-                     {seen, sum, graph.constant(-INFINITY, wanted)});
+    sum = graph.make(Kind::Select, sumType,
+                     {seen, sum, graph.constant(-INFINITY, sumType)});
   Expr element = perGroup(sum ? sum : seen, noiseShared, noise);
   const Roles &r = match.roles;
   SmallVector<AtomId> loops;
@@ -179,7 +179,7 @@ Value AttentionBuilder::bias(int64_t noiseShared, AtomId noise, Mask mask) {
     loops.push_back(
         graph.mentions(element, loop) ? loop : *graph.space.loop(1).asAtom());
   loops.push_back(r.key);
-  return tensors.tensor(element, loops, sum ? wanted : boolean);
+  return tensors.tensor(element, loops, sum ? sumType : boolean);
 }
 
 Value AttentionBuilder::gate(ArrayRef<AtomId> order) {

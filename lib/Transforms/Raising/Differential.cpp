@@ -223,8 +223,8 @@ static bool setScale(ExprGraph &graph, Differential &match,
   }
   // The op's scale is positive; a sign goes to the queries, and so does a scale
   // that is nothing, or so small that the ratio to it leaves f32.
-  constexpr double kLeastScale = 0x1p-64;
-  const bool isTiny = std::fabs(match.first.scale) < kLeastScale;
+  constexpr double kMinScale = 0x1p-64;
+  const bool isTiny = std::fabs(match.first.scale) < kMinScale;
   const double scale = isTiny ? 1 : std::fabs(match.first.scale);
   const double factor = match.first.scale / scale;
   scaleQuery(graph, match.first, factor);

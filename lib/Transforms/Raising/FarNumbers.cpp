@@ -12,7 +12,7 @@ namespace mlir::diffattn::raise {
 
 /// Parts of a value that are looked at. A term that convolutions computed has
 /// millions: each read of an element that a loop moves is one of its own.
-static constexpr unsigned kMostParts = 1 << 14;
+static constexpr unsigned kMaxParts = 1 << 14;
 
 /// True if `operand` of a maximum or minimum leaves the other one as it is.
 static bool isNeutral(ExprGraph &graph, Kind kind, Expr operand) {
@@ -24,7 +24,7 @@ bool readsFarNumber(ExprGraph &graph, Expr expr, FarNumbers which) {
   llvm::SetVector<Expr> seen;
   seen.insert(expr);
   for (unsigned next = 0; next < seen.size(); ++next) {
-    if (next == kMostParts)
+    if (next == kMaxParts)
       return true;
     Expr part = seen[next];
     if (part->kind == Kind::Load) {

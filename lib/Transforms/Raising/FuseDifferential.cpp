@@ -270,10 +270,10 @@ std::string getNonlinearReason(Maps &maps, Value root) {
     return "";
   // One softmax may hold both maps.
   bool combined = false;
-  llvm::SetVector<Value> behind = maps.mapsBehind(root, combined);
-  if (behind.size() < 2 && !(combined && maps.runsAlongKeys(root)))
+  llvm::SetVector<Value> sources = maps.sourceMaps(root, combined);
+  if (sources.size() < 2 && !(combined && maps.runsAlongKeys(root)))
     return "";
-  maps.used.insert(behind.begin(), behind.end());
+  maps.used.insert(sources.begin(), sources.end());
   return "the result is not a sum of products of one map with the values";
 }
 

@@ -60,7 +60,7 @@ Maps::Role Maps::computeRole(Value value) {
 }
 
 /// Maps of two heads or of signal and noise are a few; keys may be.
-static constexpr int64_t kMostFew = 4;
+static constexpr int64_t kMaxFewTerms = 4;
 
 bool Maps::runsAlongKeys(Value product) {
   Expr load = graph.load(product, graph.freshLoops(product));
@@ -89,7 +89,7 @@ bool Maps::combinesFewMaps(linalg::LinalgOp op) const {
   for (auto [iterator, size] :
        llvm::zip(op.getIteratorTypesArray(), op.getStaticLoopRanges()))
     if (iterator == utils::IteratorType::reduction &&
-        !ShapedType::isDynamic(size) && size <= kMostFew)
+        !ShapedType::isDynamic(size) && size <= kMaxFewTerms)
       return true;
   return false;
 }
@@ -304,18 +304,18 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
   return terms;
 }
 
-llvm::SetVector<Value> Maps::mapsBehind(Value root, bool &combined) const {
-  llvm::SetVector<Value> seen, behind;
+llvm::SetVector<Value> Maps::sourceMaps(Value root, bool &combined) const {
+  llvm::SetVector<Value> seen, sources;
   combined = false;
   seen.insert(root);
   for (unsigned next = 0; next < seen.size(); ++next) {
     Value value = seen[next];
     if (softmaxes.contains(value)) {
-      behind.insert(value);
+      sources.insert(value);
       continue;
     }
     if (unsigned inside = softmaxesInside(value)) {
-      behind.insert(value);
+      sources.insert(value);
       combined |= inside > 1;
     }
     llvm::SmallPtrSet<Value, 4> maps;
@@ -329,7 +329,7 @@ llvm::SetVector<Value> Maps::mapsBehind(Value root, bool &combined) const {
     });
     combined |= maps.size() > 1;
   }
-  return behind;
+  return sources;
 }
 
 bool haveSameSink(ExprGraph &graph, const Term &a, const Term &b) {
@@ -405,7 +405,7 @@ std::optional<Terms> Maps::linearizeFewFold(Expr reduce) {
     return fail();
   std::optional<int64_t> count =
       graph.space.extent(reduce->bound[0]).constant();
-  if (!count || *count > kMostFew)
+  if (!count || *count > kMaxFewTerms)
     return fail();
   Terms sum;
   for (int64_t k = 0; k < *count; ++k) {

@@ -64,7 +64,7 @@ public:
   std::optional<Terms> linearize(Expr expr);
   /// The softmax maps that `root` is computed from; `combined` is set if two
   /// parts of these meet in one op.
-  llvm::SetVector<Value> mapsBehind(Value root, bool &combined) const;
+  llvm::SetVector<Value> sourceMaps(Value root, bool &combined) const;
   /// True if `product` sums over the keys of a map.
   bool runsAlongKeys(Value product);
   /// Prepares for one result: the keys of all its maps become one loop.

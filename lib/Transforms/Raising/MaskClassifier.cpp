@@ -142,17 +142,17 @@ Expr MaskClassifier::validKeysOf(Expr visible) {
          count = visible->operands[1 - i];
     if (position->kind != Kind::Index)
       continue;
-    std::optional<int64_t> behind =
+    std::optional<int64_t> distance =
         (position->index - IndexPoly::atom(key)).constant();
-    if (!behind || graph.mentions(count, key) || graph.mentions(count, head) ||
-        (query && graph.mentions(count, *query)))
+    if (!distance || graph.mentions(count, key) ||
+        graph.mentions(count, head) || (query && graph.mentions(count, *query)))
       continue;
     // key + behind < count, or with one more where they may be equal.
     bool strict = predicate == (i == 0 ? P::slt : P::sgt),
          loose = predicate == (i == 0 ? P::sle : P::sge);
     if (!strict && !loose)
       return nullptr;
-    return plus(count, (loose ? 1 : 0) - *behind, visible->type);
+    return plus(count, (loose ? 1 : 0) - *distance, visible->type);
   }
   return nullptr;
 }
@@ -179,7 +179,7 @@ Expr MaskClassifier::sumOf(ArrayRef<Expr> numbers, Type type) {
 
 /// Terms into which a bias is taken apart: each may be a mask. What else is
 /// added stays together, for sums of sums of a graph may have millions.
-static constexpr size_t kMostTerms = 64;
+static constexpr size_t kMaxTerms = 64;
 
 void MaskClassifier::readBias(Expr bias) {
   if (!graph.mentions(bias, key) && !hidesRows(graph, bias))
@@ -201,7 +201,7 @@ void MaskClassifier::readBias(Expr bias) {
                     /*isSelect=*/false);
       }
     }
-  if (opened->kind == Kind::Add && steps.size() < kMostTerms) {
+  if (opened->kind == Kind::Add && steps.size() < kMaxTerms) {
     readBias(opened->operands[0]);
     return readBias(opened->operands[1]);
   }

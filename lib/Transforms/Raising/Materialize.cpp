@@ -145,13 +145,13 @@ Value Materializer::scalar(OpBuilder &body, Expr expr,
     o.push_back(scalar(body, operand, loops, known));
   Type type = expr->type;
   // Integers that are positions are of index type until an op needs another.
-  auto asType = [&](Type wanted, Value &integer) {
-    if (integer.getType() == wanted)
+  auto asType = [&](Type target, Value &integer) {
+    if (integer.getType() == target)
       return;
-    if (wanted.isIndex() || integer.getType().isIndex())
-      integer = arith::IndexCastOp::create(body, loc, wanted, integer);
+    if (target.isIndex() || integer.getType().isIndex())
+      integer = arith::IndexCastOp::create(body, loc, target, integer);
     else
-      integer = arith::ExtSIOp::create(body, loc, wanted, integer);
+      integer = arith::ExtSIOp::create(body, loc, target, integer);
   };
   auto make = [&]() -> Value {
     switch (expr->kind) {
@@ -283,8 +283,8 @@ Value Materializer::viewInAnyOrder(Expr load, ArrayRef<AtomId> loops,
   for (auto [k, loop] : llvm::enumerate(loops))
     if (graph.mentions(load, loop))
       read.push_back(k);
-  constexpr size_t kMostAxes = 4; // 24 orders
-  if (read.size() > kMostAxes)
+  constexpr size_t kMaxAxes = 4; // 24 orders
+  if (read.size() > kMaxAxes)
     return Value();
   SmallVector<SmallVector<AtomId>> orders;
   SmallVector<SmallVector<unsigned>> dims;

@@ -103,9 +103,9 @@ Value Materializer::expanded(Value source,
               : product * shape[axis];
     before.push_back(product);
   }
-  auto wanted = RankedTensorType::get(before, type.getElementType());
-  if (wanted != type)
-    source = tensor::CastOp::create(builder, loc, wanted, source);
+  auto collapsedType = RankedTensorType::get(before, type.getElementType());
+  if (collapsedType != type)
+    source = tensor::CastOp::create(builder, loc, collapsedType, source);
   return tensor::ExpandShapeOp::create(
       builder, loc, RankedTensorType::get(shape, type.getElementType()), source,
       groups, sizes);
