@@ -321,7 +321,7 @@ int32_t diffattn_bind_weight_arrays(diffattn_program *program,
 }
 
 /// A copy that the caller frees.
-static int32_t giveText(const std::string &text, char **out) {
+static int32_t copyText(const std::string &text, char **out) {
   auto *copy = static_cast<char *>(std::malloc(text.size() + 1));
   if (!copy)
     return fail(ErrorClass::Run, "expected memory for the text");
@@ -348,7 +348,7 @@ int32_t diffattn_emit(const char *ir, size_t ir_bytes,
   if (!text)
     return fail(text.takeError());
   *out_bytes = text->size();
-  return giveText(*text, out);
+  return copyText(*text, out);
 }
 
 int32_t diffattn_cache_read(const diffattn_options *options, const char *key,
@@ -363,7 +363,7 @@ int32_t diffattn_cache_read(const diffattn_options *options, const char *key,
   if (std::optional<ObjectCache> cache = getCache(*options))
     if (std::optional<std::string> text = cache->readText(key)) {
       *out_bytes = text->size();
-      return giveText(*text, out);
+      return copyText(*text, out);
     }
   return DIFFATTN_OK;
 }
@@ -428,7 +428,7 @@ int32_t diffattn_judge(const diffattn_program *program, const char *ir,
   if (!judged)
     return fail(judged.takeError());
   *matches = judged->matches;
-  return giveText(judged->text, report);
+  return copyText(judged->text, report);
 }
 
 int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,

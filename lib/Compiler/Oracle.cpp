@@ -168,10 +168,10 @@ static double getLeastNumber(Type type) {
 /// Elements that are judged together: those of as many of the last axes as hold
 /// so many. Fewer would often be right by chance.
 static int64_t getBlockSize(llvm::ArrayRef<int64_t> shape) {
-  constexpr int64_t kLeast = 32;
+  constexpr int64_t kMinElements = 32;
   int64_t size = 1;
   for (int64_t axis : llvm::reverse(shape)) {
-    if (size >= kLeast)
+    if (size >= kMinElements)
       break;
     size *= axis;
   }

@@ -298,7 +298,7 @@ llvm::Error WeightFiles::addIndex(StringRef path) {
     return weightError(path + ": malformed index: " + json.getError());
   if (!haveMap)
     return weightError(path + ": expected a weight_map");
-  for (const auto &[file, wanted] : shards) {
+  for (const auto &[file, tensorNames] : shards) {
     llvm::SmallString<128> shard = llvm::sys::path::parent_path(path);
     llvm::sys::path::append(shard, file);
     std::vector<std::string> added;
@@ -307,7 +307,7 @@ llvm::Error WeightFiles::addIndex(StringRef path) {
     llvm::StringMap<bool> present;
     for (const std::string &name : added)
       present[name] = false;
-    for (const std::string &name : wanted) {
+    for (const std::string &name : tensorNames) {
       auto it = present.find(name);
       if (it == present.end())
         return weightError(path + ": expected tensor '" + name + "' in " +

@@ -155,7 +155,7 @@ public:
         precision(precision), relative(relative) {}
 
   /// The first difference; empty if there is none.
-  std::string differs(const Arrays &wanted) {
+  std::string differs(const Arrays &expected) {
     largestScore = 0;
     Run plain = run(raised, arguments, precision,
                     [&](AttentionOp, AttentionResult &result) {
@@ -172,7 +172,7 @@ public:
         return "the raised module fails: " + other.error;
       got = other.results;
     }
-    if (got.size() != wanted.size())
+    if (got.size() != expected.size())
       return "the number of results differs";
     // A number that two constants make is an f32 in the op: it is off by up to
     // 2^-24, and the scores with it.
@@ -182,32 +182,32 @@ public:
       return "the raised module fails: " + off.error;
     limits.clear();
     std::string first;
-    for (size_t r = 0; r < wanted.size(); ++r) {
-      limits.emplace_back(wanted[r].getNumElements());
-      for (int64_t i = 0; i < wanted[r].getNumElements(); ++i)
+    for (size_t r = 0; r < expected.size(); ++r) {
+      limits.emplace_back(expected[r].getNumElements());
+      for (int64_t i = 0; i < expected[r].getNumElements(); ++i)
         limits[r][i] =
             std::fabs(off.results[r].getNumber(i) - near[r].getNumber(i)) +
             allowed * std::fabs(got[r].getNumber(i)) + 1e-30;
-      for (int64_t i = 0; !otherwise.empty() && i < wanted[r].getNumElements();
-           ++i) {
+      for (int64_t i = 0;
+           !otherwise.empty() && i < expected[r].getNumElements(); ++i) {
         double own =
-            std::fabs(otherwise[r].getNumber(i) - wanted[r].getNumber(i));
+            std::fabs(otherwise[r].getNumber(i) - expected[r].getNumber(i));
         limits[r][i] += std::isfinite(own) ? own : 0;
       }
-      if (got[r].getShape() != wanted[r].getShape())
+      if (got[r].getShape() != expected[r].getShape())
         return llvm::formatv("result {0} is {1}, not {2}", r,
                              interpreter::describe(got[r]),
-                             interpreter::describe(wanted[r]));
+                             interpreter::describe(expected[r]));
     }
-    if (agree(wanted).empty())
+    if (agree(expected).empty())
       return "";
     // Code after attention may add up elements, in which deviations of one sign
     // cancel: take the largest deviation of several patterns.
     for (unsigned pattern : {3u, 7u, 11u}) {
       off = run(raised, arguments, precision, offBy(allowed, pattern));
-      for (size_t r = 0; off.ok() && r < wanted.size(); ++r) {
+      for (size_t r = 0; off.ok() && r < expected.size(); ++r) {
         double most = 0;
-        for (int64_t i = 0; i < wanted[r].getNumElements(); ++i) {
+        for (int64_t i = 0; i < expected[r].getNumElements(); ++i) {
           double by =
               std::fabs(off.results[r].getNumber(i) - near[r].getNumber(i));
           most = std::isfinite(by) ? std::max(most, by) : most;
@@ -216,13 +216,13 @@ public:
           limit = std::max(limit, most);
       }
     }
-    std::string difference = agree(wanted);
+    std::string difference = agree(expected);
     if (difference.empty())
       return "";
     Run without = run(raised, arguments, precision, rowsWithoutPowersAreNaN);
     if (without.ok()) {
       alternative = without.results;
-      difference = agree(wanted);
+      difference = agree(expected);
     }
     return difference;
   }
@@ -238,10 +238,10 @@ private:
     return a == b || std::fabs(a - b) <= limit;
   }
 
-  std::string agree(const Arrays &wanted) const {
-    for (size_t r = 0; r < wanted.size(); ++r)
-      for (int64_t i = 0; i < wanted[r].getNumElements(); ++i) {
-        double want = wanted[r].getNumber(i), have = got[r].getNumber(i);
+  std::string agree(const Arrays &expected) const {
+    for (size_t r = 0; r < expected.size(); ++r)
+      for (int64_t i = 0; i < expected[r].getNumElements(); ++i) {
+        double want = expected[r].getNumber(i), have = got[r].getNumber(i);
         if (isNear(want, have, limits[r][i]) ||
             (!alternative.empty() &&
              isNear(want, alternative[r].getNumber(i), limits[r][i])))

@@ -66,7 +66,7 @@ llvm::Expected<RequestedCall> diffattn::prepareCall(const Signature &signature,
     auto array = readNpy(file);
     if (!array)
       return array.takeError();
-    call.wanted.push_back(std::move(*array));
+    call.expected.push_back(std::move(*array));
   }
   auto arguments = makeArguments(**function, options.inputs, options.seed);
   if (!arguments)

@@ -19,7 +19,7 @@ namespace mlir::diffattn {
 /// A call with the entry and arguments of the command line.
 struct RequestedCall {
   std::string entry;
-  std::vector<diffattn_rt::HostArray> wanted, arguments;
+  std::vector<diffattn_rt::HostArray> expected, arguments;
 };
 
 /// Makes the arguments and reads what results must match. Fails where the

@@ -308,11 +308,11 @@ static Tolerance getTolerance(llvm::ArrayRef<HostArray> arguments) {
 
 /// Compares and prints; false if something differs.
 static llvm::Expected<bool> compareAll(llvm::ArrayRef<DenseView> got,
-                                       llvm::ArrayRef<DenseView> wanted,
+                                       llvm::ArrayRef<DenseView> expected,
                                        llvm::StringRef with,
                                        Tolerance tolerance) {
   bool all = true;
-  for (auto [i, view] : llvm::enumerate(wanted)) {
+  for (auto [i, view] : llvm::enumerate(expected)) {
     auto comparison = compareArrays("result " + std::to_string(i) + with.str(),
                                     got[i], view, tolerance);
     if (!comparison)
@@ -442,7 +442,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   // A program from the cache was not compiled, so no call was prepared yet.
   if (llvm::Error error = prepare((*program)->getSignature()))
     return error;
-  auto &[name, wanted, arguments] = *call;
+  auto &[name, expected, arguments] = *call;
   auto original = copyArrays(arguments); // a call may update some
   if (!original)
     return original.takeError();
@@ -460,11 +460,11 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (!options.quiet)
     for (auto [i, view] : llvm::enumerate(results.views))
       llvm::outs() << "result " << i << ": " << summarizeArray(view) << "\n";
-  std::vector<DenseView> wantedViews;
-  for (const HostArray &array : wanted)
-    wantedViews.push_back(viewOf(array));
+  std::vector<DenseView> expectedViews;
+  for (const HostArray &array : expected)
+    expectedViews.push_back(viewOf(array));
   auto matches =
-      compareAll(results.views, wantedViews, "", getTolerance(*original));
+      compareAll(results.views, expectedViews, "", getTolerance(*original));
   if (!matches)
     return matches;
   if (options.check == "oracle") {
