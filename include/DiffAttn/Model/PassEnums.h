@@ -28,8 +28,8 @@ llvm::ArrayRef<llvm::StringRef> getEnumWords<Stage>();
 template <>
 llvm::ArrayRef<llvm::StringRef> getEnumWords<BatchInvariance>();
 
-/// Reads an option's value by its word. What is none of them is an error that
-/// lists them.
+/// Reads an option's value by its word. Another word is an error that lists
+/// them.
 template <typename Enum>
 class EnumParser : public llvm::cl::basic_parser<Enum> {
 public:

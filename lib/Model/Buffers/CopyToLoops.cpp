@@ -17,8 +17,8 @@ namespace mlir::diffattn {
 using namespace mlir;
 
 namespace {
-/// Without this a strided copy becomes a call of `memrefCopy`, which walks the
-/// buffer element by element in a library that compiled code does not link.
+/// A strided copy as loops: else it becomes a call of `memrefCopy`, which walks
+/// the buffer element by element in a library that compiled code does not link.
 struct CopyToGeneric final : OpRewritePattern<memref::CopyOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(memref::CopyOp copy,

@@ -121,8 +121,8 @@ void AccessChecker::checkAffine(Operation *op, Value memref, AffineMap map,
   }
 }
 
-/// With steps of one: 0 <= size <= length and 0 <= offset <= length - size.
-/// Other steps stretch the slice; backwards it ends where it would begin.
+/// Asserts with steps of one: 0 <= size <= length and 0 <= offset <= length -
+/// size. Other steps stretch the slice; backwards it ends where it would begin.
 void AccessChecker::checkSlice(memref::SubViewOp op) {
   Value source = op.getSource();
   for (unsigned axis = 0; axis < op.getMixedSizes().size(); ++axis) {

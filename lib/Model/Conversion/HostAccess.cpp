@@ -41,7 +41,8 @@ static bool staysOffBuffers(Operation *op) {
   if (llvm::none_of(op->getOperandTypes(), isBuffer) &&
       llvm::none_of(op->getResultTypes(), isBuffer))
     return true;
-  // Control flow hands buffers on. What it holds is looked at by itself.
+  // Control flow only passes buffers on. The ops in it are looked at by
+  // themselves.
   if (isa<func::ReturnOp, scf::YieldOp, scf::ForOp, scf::IfOp, scf::WhileOp,
           scf::ConditionOp, scf::ExecuteRegionOp, cf::BranchOp,
           cf::CondBranchOp, arith::SelectOp>(op))

@@ -193,7 +193,7 @@ private:
   Location loc;
   ArrayRef<unsigned> order;
   SmallVector<Value> sizes, ivs;
-  /// For each output, isRelaxedSum.
+  /// isRelaxedSum of each output.
   SmallVector<bool> isSum;
   Value zero, one;
 };

@@ -28,8 +28,8 @@ struct ParallelLoops {
 /// are what is added up, or neither.
 std::optional<ParallelLoops> planParallelLoops(linalg::LinalgOp op);
 
-/// Emits the nest and erases the op. What depends on outer loops alone stands
-/// in these: elements that are broadcast, and assertions about them.
+/// Emits the nest and erases the op. Code that depends on outer loops alone
+/// stands in these: elements that are broadcast, and assertions about them.
 void emitParallelLoops(RewriterBase &rewriter, linalg::LinalgOp op,
                        const ParallelLoops &loops);
 

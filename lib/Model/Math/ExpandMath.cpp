@@ -115,7 +115,7 @@ struct ExpandExp2 final : OpRewritePattern<math::Exp2Op> {
   }
 };
 
-/// On a logarithm whose operand is normal, zero or no number.
+/// Attribute of a logarithm whose operand is normal, zero or no number.
 constexpr StringLiteral kOfNormal = "diffattn.of_normal";
 
 /// Attribute of an error function whose sign does not matter.
@@ -263,7 +263,8 @@ struct ExpandMathPass final
   }
 
 private:
-  /// On scalars and vectors, which is what the patterns make constants of.
+  /// Applies `patterns` to ops on scalars and vectors, of which they make
+  /// constants.
   LogicalResult apply(RewritePatternSet &&patterns) {
     SmallVector<Operation *> ops;
     getOperation()->walk([&](Operation *op) {

@@ -154,8 +154,8 @@ private:
   bool all;
 };
 
-/// By a first guess from the bits, which is right to 4 in 100, and two steps
-/// that each leave the cube of an error (Halley).
+/// A cube root by a first guess from the bits, which is right to 4 in 100, and
+/// two steps that each leave the cube of an error (Halley).
 struct ExpandCubeRoot final : OpRewritePattern<math::CbrtOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(math::CbrtOp op,
@@ -200,8 +200,8 @@ struct ExpandCubeRoot final : OpRewritePattern<math::CbrtOp> {
   }
 };
 
-/// By a polynomial for what tan(pi/8) bounds, into which the addition formula
-/// moves what is not: upstream's is off by 4e-6 near 0.66.
+/// An arc tangent by a polynomial for arguments up to tan(pi/8), into which the
+/// addition formula moves larger ones: upstream's is off by 4e-6 near 0.66.
 struct ExpandArcTangent final : OpRewritePattern<math::AtanOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(math::AtanOp op,
@@ -235,8 +235,8 @@ struct ExpandArcTangent final : OpRewritePattern<math::AtanOp> {
   }
 };
 
-/// By the arc tangent of a quotient up to 1, with the signs of zeros and the
-/// angles between infinities that C has.
+/// An angle by the arc tangent of a quotient up to 1, with the signs of zeros
+/// and the angles between infinities that C has.
 struct ExpandAngle final : OpRewritePattern<math::Atan2Op> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(math::Atan2Op op,

@@ -11,9 +11,9 @@
 
 namespace mlir::diffattn::linalggpu {
 
-/// The launches of a function that follow one another. Those of which none
-/// touches what another one writes become one, whose blocks are those of all:
-/// each launch of a decoder's step takes longer to begin than to run.
+/// The launches of a function that follow one another. Launches that touch no
+/// memory which another of them writes become one, whose blocks are those of
+/// all: each launch of a decoder's step takes longer to begin than to run.
 class LaunchSequence {
 public:
   explicit LaunchSequence(KernelModule &kernels) : kernels(kernels) {}

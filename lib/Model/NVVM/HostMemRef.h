@@ -22,7 +22,7 @@ OpFoldResult sizeOf(ImplicitLocOpBuilder &host, Value memref, int64_t axis);
 OpFoldResult strideOf(ImplicitLocOpBuilder &host, Value memref, int64_t axis);
 /// Address of the first element, as an index.
 Value addressOf(ImplicitLocOpBuilder &host, Value memref);
-/// As a value of type index.
+/// `value` as one of type index.
 Value asIndex(ImplicitLocOpBuilder &host, OpFoldResult value);
 /// Product of sizes, folded where all are known.
 OpFoldResult productOf(ImplicitLocOpBuilder &host,

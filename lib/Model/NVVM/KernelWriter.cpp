@@ -225,7 +225,7 @@ View KernelWriter::derivedView(Value memref) {
   return result;
 }
 
-/// As what an element lies in memory.
+/// The type of an element in memory.
 static Type storageOf(Type element) {
   OpBuilder b(element.getContext());
   if (isa<IndexType>(element))

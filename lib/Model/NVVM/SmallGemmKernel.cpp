@@ -50,7 +50,7 @@ private:
     Value row;
   };
 
-  /// For up to `rows` rows.
+  /// Writes the kernel for up to `rows` rows.
   Launch write(int64_t rows);
   SmallVector<Value> sumUp(Kernel &kernel);
   /// Adds what the loads from vector `first` on give to `sums`, of each row one

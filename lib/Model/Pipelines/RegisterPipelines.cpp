@@ -140,7 +140,8 @@ static LogicalResult buildFormerGpu(OpPassManager &pm,
   return build(pm, options, until, error);
 }
 
-/// As upstream's PassPipelineRegistration, for a builder that may fail.
+/// Registers a pipeline as upstream's PassPipelineRegistration does, for a
+/// builder that may fail.
 template <typename TextOptions>
 static void registerPipeline(StringRef name, StringRef description,
                              LogicalResult (*builder)(OpPassManager &,

@@ -12,8 +12,9 @@ class RewritePatternSet;
 
 namespace diffattn {
 /// Convolutions of one group and of known sizes but for their batches, on
-/// tensors of floats: a copy of what the filter meets at each place, and a
-/// contraction with the filter. Of many copies or batches, tiles in a loop.
+/// tensors of floats: a copy of the elements under the filter at each place,
+/// and a contraction with the filter. Many copies or batches become tiles in a
+/// loop.
 void populateIm2ColPatterns(RewritePatternSet &patterns);
 } // namespace diffattn
 } // namespace mlir

@@ -83,8 +83,8 @@ private:
       }
     return groups;
   }
-  /// For each axis but the added ones, itself and the added ones before it, or
-  /// after the last.
+  /// Groups of axes: each axis but the added ones, with the added ones before
+  /// it, and after the last.
   SmallVector<ReassociationIndices> units() const {
     SmallVector<ReassociationIndices> groups;
     ReassociationIndices pending;

@@ -22,7 +22,7 @@ struct LinalgGpuSchedule {
   int64_t maxBlocks;
 };
 
-/// For one thread to each (vector of) output elements.
+/// The schedule of one thread to each (vector of) output elements.
 LinalgGpuSchedule selectElementwiseGpuSchedule();
 
 /// The most elements of which one block alone may compute element-wise ops.
@@ -33,7 +33,8 @@ constexpr int64_t kMaxElementsOfOneGpuBlock = 4096;
 struct GpuRows {
   std::optional<int64_t> columns;
   bool hasColumns = true;
-  /// There is one row alone, so a block is as large as a row needs.
+  /// Whether there is one row alone, so that a block is as large as a row
+  /// needs.
   bool isOnlyRow = false;
 };
 
@@ -56,9 +57,9 @@ struct GpuSmallGemmSchedule {
   int64_t threads, warpsPerColumn, elements, vectors;
 };
 
-/// For rows of `k` elements of `bytes` bytes; none where 16 bytes do not divide
-/// a row. The order of a sum depends on this choice alone, so a row's result
-/// does not depend on the number of rows.
+/// The schedule for rows of `k` elements of `bytes` bytes; none where 16 bytes
+/// do not divide a row. The order of a sum depends on this choice alone, so a
+/// row's result does not depend on the number of rows.
 std::optional<GpuSmallGemmSchedule> selectGpuSmallGemmSchedule(int64_t k,
                                                                int64_t bytes);
 

@@ -16,11 +16,11 @@ namespace mlir::diffattn {
 /// `weightBytes` bytes in it and of `resultBytes` in the result.
 ///
 /// A launch less is worth it at any size: the larger product has the same
-/// arithmetic and reads its left side once. What must not get slower is what
-/// reads the results, which become columns of wider rows: each has to begin
-/// where 16 bytes do, as vector loads, copies of 16 bytes and tensor maps ask.
-/// And the weights must be able to lie side by side, each where the device's
-/// memory puts a weight of its own.
+/// arithmetic and reads its left side once. The readers of the results, which
+/// become columns of wider rows, must not get slower: each has to begin at a
+/// multiple of 16 bytes, as vector loads, copies of 16 bytes and tensor maps
+/// need. And the weights must be able to lie side by side, each where the
+/// device's memory puts a weight of its own.
 bool canMergeGemm(int64_t rows, int64_t columns, int64_t weightBytes,
                   int64_t resultBytes);
 

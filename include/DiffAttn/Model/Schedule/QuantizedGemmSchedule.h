@@ -23,8 +23,8 @@ struct QuantizedGemmSchedule {
   int64_t lanes;
   /// Rows of A and rows of B that a tile of sums has.
   int64_t rows, columns;
-  /// With up to so many rows of A, rows of B are read one after the other
-  /// instead, so that addresses ascend.
+  /// Rows of A up to which rows of B are read one after the other instead, so
+  /// that addresses ascend.
   int64_t fewRows;
   /// Vectors of a group that are multiplied between two jumps.
   int64_t unroll;
@@ -38,7 +38,7 @@ struct QuantizedGemmSchedule {
   int64_t wideBytes;
 };
 
-/// For integers of `bits`, of which `group` share a scale.
+/// The schedule for integers of `bits`, of which `group` share a scale.
 QuantizedGemmSchedule selectQuantizedGemmSchedule(const CpuTarget &target,
                                                   int64_t bits, int64_t group);
 
