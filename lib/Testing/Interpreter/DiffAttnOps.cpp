@@ -86,7 +86,7 @@ struct MapsAndEnd : Details {
   /// Sets the arguments of a call, which read `views`; fails if they are wrong.
   bool read(Machine &m, const Inst &inst, reference::AttentionArguments &a,
             MaskViews &views) const;
-  /// By how much of its magnitude a result is moved that adds up `terms`: as
+  /// Part of its magnitude by which a result is moved that adds up `terms`: as
   /// much of what docs/numerics.md allows as other ops are off by.
   double getErrorPart(const reference::AttentionArguments &a, int64_t terms,
                       double scoreMagnitude) const {
@@ -107,8 +107,8 @@ struct Attention : MapsAndEnd {
   /// Destinations of the output and of the other results.
   SmallVector<Destination, 4> destinations;
 
-  /// By how much of their magnitudes, the usual and the flat one, results are
-  /// moved.
+  /// Parts of their magnitudes, the usual and the flat one, by which results
+  /// are moved.
   std::pair<double, double>
   getErrorParts(const reference::AttentionArguments &a,
                 const reference::AttentionResult &result) const {

@@ -76,7 +76,7 @@ static bool buildSinCos(CodeBuilder &b, Operation *op) {
   return true;
 }
 
-/// As math defines and lowers it.
+/// math.clampf, as math defines and lowers it.
 static bool runClamp(Machine &m, const Inst &inst) {
   m.scalars[inst.dst].f = maximum(
       minimum(m.scalars[inst.a].f, m.scalars[inst.b].f), m.scalars[inst.c].f);

@@ -52,8 +52,8 @@ inline double doubleOf(uint64_t bits) {
   return value;
 }
 
-/// To nearest, ties to even, in a type with `fractionBits` and exponents from
-/// `minExponent` to `maxExponent`.
+/// `value` rounded to nearest, ties to even, to a type with `fractionBits` and
+/// exponents from `minExponent` to `maxExponent`.
 template <int fractionBits, int minExponent, int maxExponent>
 inline double roundTo(double value) {
   const double magnitude = std::fabs(value);

@@ -265,7 +265,8 @@ void RowBackward::run(int64_t b, int64_t group, int64_t i) {
               keyHead2, group, i);
 }
 
-/// Without elements where `like` is absent.
+/// A gradient of zeros of the size of `like`; without elements where it is
+/// absent.
 static Gradient zeros(const View &like) {
   if (!like)
     return {};

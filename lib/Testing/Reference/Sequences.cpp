@@ -79,7 +79,7 @@ static std::string checkPages(const AttentionArguments &a, int64_t sequences) {
   return "";
 }
 
-/// Without tables and what counts sequences.
+/// The arguments without cu_seqlens and block_table.
 static AttentionArguments withoutTables(AttentionArguments a) {
   a.cuSeqlensQ = a.cuSeqlensK = a.blockTable = View();
   return a;
@@ -133,7 +133,7 @@ namespace {
 struct DenseRows {
   std::vector<double> data;
 
-  /// Nothing of pages that are absent.
+  /// The rows of batch `b`; an absent view for absent pages.
   View copy(const AttentionArguments &a, const View &pages, int64_t b) {
     if (!pages)
       return View();

@@ -109,7 +109,7 @@ struct ClusterBarrier {
 
 struct AsyncState {
   AgentNumbers agents;
-  /// By offset in shared memory.
+  /// The mbarriers by offset in shared memory.
   std::map<uint32_t, Mbarrier> barriers;
   unsigned barrierAgents = 0;
   /// Loads that have not arrived, in the order of their issue.

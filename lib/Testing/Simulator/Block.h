@@ -143,7 +143,7 @@ private:
     /// The number of a barrier, or the offset of an mbarrier.
     uint32_t barrier = 0;
     uint32_t *result = nullptr;
-    /// For the kernels ahead.
+    /// Whether it has waited for the kernels before this one.
     bool hasWaited = false;
     std::vector<Copy> copies;
     uint32_t group = 0;
@@ -174,7 +174,7 @@ private:
   void suspend(State state);
   void wake(uint16_t thread);
   bool takeReady(uint16_t &thread);
-  /// Also lets copies arrive, so that a thread can run.
+  /// Finds a thread that can run; lets copies arrive for that.
   bool findReady(uint16_t &thread);
   [[noreturn]] void leave();
   void yieldSometimes();

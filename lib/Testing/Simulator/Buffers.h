@@ -12,7 +12,8 @@
 
 namespace mlir::diffattn::sim {
 
-/// Who wrote a byte of global memory last. `launch` is 0 where no kernel did.
+/// The last writer of a byte of global memory. `launch` is 0 where no kernel
+/// was.
 struct GlobalWrite {
   uint32_t launch;
   uint32_t block;
@@ -63,7 +64,7 @@ private:
   Buffer *findConstant(uint64_t address);
 
   std::vector<Buffer> slots;
-  /// Their device address is their address in this process.
+  /// Constants; their device address is their address in this process.
   std::vector<Buffer> constants;
 };
 

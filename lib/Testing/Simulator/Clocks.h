@@ -16,8 +16,8 @@
 namespace mlir::diffattn::sim {
 
 /// Vector clocks of the threads of one block. A barrier of the whole block
-/// starts an era: all before it is ordered, and no vector is needed. What joins
-/// fewer threads (named barriers, syncwarp) makes one vector that its
+/// starts an era: all before it is ordered, and no vector is needed. Barriers
+/// of fewer threads (named barriers, syncwarp) make one vector that their
 /// participants share. Shuffles, mma and ldmatrix order no memory accesses and
 /// do not come here.
 ///

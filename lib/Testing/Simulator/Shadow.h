@@ -29,7 +29,7 @@ struct ShadowHit {
     Proxy
   } kind;
   uint32_t offset;
-  /// For all but Outside and Never.
+  /// The last access, for all kinds but Outside and Never.
   uint16_t thread = 0, site = 0;
   bool otherWrites = true;
 };

@@ -19,7 +19,7 @@ namespace mlir::diffattn::sim {
 /// for its own faults at once; the bytes lie elsewhere.
 class SimulatedMemory {
 public:
-  /// With `hostAccess` the two places are one.
+  /// With `hostAccess` the bytes lie at their device address.
   explicit SimulatedMemory(bool hostAccess) : hostAccess(hostAccess) {}
   SimulatedMemory(const SimulatedMemory &) = delete;
   SimulatedMemory &operator=(const SimulatedMemory &) = delete;

@@ -40,10 +40,10 @@ const char *MatrixDescriptor::read(uint64_t bits, uint32_t contiguous,
 }
 
 uint32_t MatrixOperand::locate(uint32_t index, uint32_t k) const {
-  // Eight rows of 128 bytes lie together. Of operands with k contiguous, rows
-  // are along the other axis, and `strideBytes` goes to the next eight; else
-  // rows are along k, `strideBytes` goes to the next eight of them, and
-  // `leadingBytes` to the next 64 elements of the other axis.
+  // Eight rows of 128 bytes lie together. If k is contiguous, rows are along
+  // the other axis, and `strideBytes` goes to the next eight; else rows are
+  // along k, `strideBytes` goes to the next eight of them, and `leadingBytes`
+  // to the next 64 elements of the other axis.
   uint32_t address = descriptor.start;
   if (kMajor)
     address += index / 8 * descriptor.strideBytes + index % 8 * kRow + 2 * k;

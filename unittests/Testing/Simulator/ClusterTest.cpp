@@ -88,7 +88,7 @@ protected:
                   options);
   }
 
-  /// In some orders and with both timings, until one shows a fault.
+  /// Faults in some orders and with both timings, of the first that shows one.
   std::string faults(const std::string &text) {
     for (CopyTiming copies : {CopyTiming::Late, CopyTiming::Early})
       for (uint64_t seed : {0, 1, 2, 3}) {

@@ -21,8 +21,8 @@ enum class HopperInjection : uint8_t {
   /// An mbarrier expects 16 bytes more, or less.
   ExpectMore,
   ExpectLess,
-  /// It is made for one arrival more; where it has more than one, for one less,
-  /// or for half of them: those of one warpgroup of two.
+  /// An mbarrier is made for one arrival more; where it has more than one, for
+  /// one less, or for half of them: those of one warpgroup of two.
   CountMore,
   CountOneLess,
   CountLess,
@@ -55,7 +55,7 @@ enum class HopperInjection : uint8_t {
   MisalignStore,
   DropStoreWait,
   DropClusterWait,
-  /// Who passes a turn at a named barrier does not, or passes its own.
+  /// A turn is not passed on, or is passed on at the wrong named barrier.
   DropTurn,
   WrongTurn,
   /// The kernels ahead are waited for when all is done.

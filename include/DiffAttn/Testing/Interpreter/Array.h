@@ -64,7 +64,8 @@ public:
   double getNumber(int64_t i) const;
 
   const Slot *begin() const { return data.get(); }
-  /// To be written only by the one that made the array, before it is copied.
+  /// The elements, to be written only by the maker of the array before it is
+  /// copied.
   Slot *begin() { return data.get(); }
   /// Whether no other array shares the elements.
   bool isUnshared() const { return data.use_count() == 1; }

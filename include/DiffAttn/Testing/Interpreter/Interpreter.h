@@ -45,10 +45,11 @@ enum class Precision {
   AsWritten,
   /// Every float is an f64, whatever type is written; nothing is rounded to it.
   Exact,
-  /// As written, but up or down by chance (the nearer the likelier), so that
-  /// runs with several seeds show how far roundings move each result. What a
-  /// type holds exactly stays. Attention, which is computed in f64, is moved by
-  /// a part of what docs/numerics.md allows: 1 / kRandomRoundingsToBound.
+  /// Every float op rounds up or down by chance (the nearer the likelier), so
+  /// that runs with several seeds show how far roundings move each result.
+  /// Numbers of the type itself stay. Attention, which is computed in f64, is
+  /// moved by a part of what docs/numerics.md allows: 1 /
+  /// kRandomRoundingsToBound.
   RandomlyRounded,
 };
 

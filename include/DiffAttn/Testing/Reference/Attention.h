@@ -55,7 +55,7 @@ struct View {
 };
 
 /// The operands and attributes of `diffattn.attention`. All views have the axes
-/// of layout `bhtd`; another layout is a matter of strides. Of one map q2, k2
+/// of layout `bhtd`; another layout is a matter of strides. With one map q2, k2
 /// and lambda are absent.
 struct AttentionArguments {
   View q1, k1, q2, k2,
@@ -98,7 +98,7 @@ struct AttentionArguments {
 struct AttentionResult {
   /// [B,Hs,Tq,dv], dense.
   std::vector<double> output;
-  /// For each element of the output what an error is judged against:
+  /// Magnitude that an error of each element of the output is relative to:
   /// sum_j (A1 + |lambda| A2) |v|, carried through norm, scale and gate. The
   /// two maps cancel, so the output itself may be far smaller.
   std::vector<double> magnitude;

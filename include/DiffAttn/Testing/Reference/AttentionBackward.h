@@ -20,10 +20,10 @@ namespace mlir::diffattn::reference {
 /// elements where there is no such operand.
 struct Gradient {
   std::vector<double> values;
-  /// For each element what an error is judged against: the sum of the
-  /// magnitudes of what is added up. Terms cancel, in the difference of the
-  /// maps and in that of a weight's gradient and its row's mean, so the
-  /// gradient itself may be far smaller.
+  /// Magnitude that an error of each element is relative to: the sum of the
+  /// magnitudes of its terms. Terms cancel, in the difference of the maps and
+  /// in that of a weight's gradient and its row's mean, so the gradient itself
+  /// may be far smaller.
   std::vector<double> magnitudes;
 };
 

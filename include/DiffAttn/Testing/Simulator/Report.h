@@ -19,7 +19,7 @@ namespace mlir::diffattn::sim {
 
 /// Where an instruction of a kernel came from.
 struct SourcePoint {
-  /// For example "load 16 bytes" or
+  /// Name of the instruction, for example "load 16 bytes" or
   /// "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p3".
   std::string op;
   std::string function;

@@ -38,8 +38,8 @@ struct TensorMap {
   uint32_t getBoxBytes() const;
 };
 
-/// The 128 bytes that a kernel takes, `ptr byval([128 x i8]) align 64`. What is
-/// in them is between encode and decode, as it is CUDA's secret on a device.
+/// The 128 bytes that a kernel takes, `ptr byval([128 x i8]) align 64`. Their
+/// format is private to encode and decode, as it is to CUDA on a device.
 struct TensorMapHandle {
   alignas(64) std::array<char, 128> bytes = {};
 };
@@ -49,7 +49,7 @@ struct TensorMapHandle {
 /// multiples of 16 bytes. The error names the argument.
 llvm::Expected<TensorMapHandle> encodeTensorMap(const TensorMap &map);
 
-/// Nothing if the bytes were not made by encodeTensorMap.
+/// The map that encodeTensorMap made `bytes` of; nothing for other bytes.
 std::optional<TensorMap> decodeTensorMap(const void *bytes);
 
 } // namespace mlir::diffattn::sim
