@@ -55,7 +55,7 @@ int64_t wrap(Wide bits, Type type) {
   return static_cast<int64_t>(rest >= modulus / 2 ? rest - modulus : rest);
 }
 
-/// With its sign: a true value is -1.
+/// `number` with its sign: a true value is -1.
 static Wide withSign(int64_t number, Type type) {
   return widthOf(type) == 1 ? -Wide(number & 1) : Wide(number);
 }

@@ -183,7 +183,7 @@ Value Views::collapse(Value tensor) {
               merged);
 }
 
-/// To any shape of as many elements, whose sizes are numbers.
+/// Reshapes to any shape of as many elements, whose sizes are numbers.
 Value Views::reshape(Value tensor) {
   int64_t rest = product(shapeOf(tensor));
   SmallVector<int64_t> shape, types;

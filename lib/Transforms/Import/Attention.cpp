@@ -25,7 +25,7 @@ static constexpr StringRef kOperands[] = {
     "block_table", "sink",       "sink2"};
 /// Attributes of the op that are there or not.
 static constexpr StringRef kFlags[] = {"is_causal", "integral"};
-/// As many come first if there is no such option.
+/// Number of operands without that option: the first ones of the list.
 static constexpr size_t kDefault = 6;
 /// Attributes of the op that are choices of its own, which no front door makes.
 static constexpr StringRef kOwn[] = {"operandSegmentSizes", "schedules",

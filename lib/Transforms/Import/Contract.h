@@ -16,15 +16,15 @@
 
 namespace mlir::diffattn::import {
 
-/// On an argument: the name of the weight that it is.
+/// Attribute of an argument: the name of the weight that it is.
 constexpr llvm::StringLiteral kWeight = "diffattn.weight";
-/// On an argument: the function may write to its memory.
+/// Attribute of an argument: the function may write to its memory.
 constexpr llvm::StringLiteral kWritable = "diffattn.writable";
-/// On an argument: names or numbers of its sizes.
+/// Attribute of an argument: names or numbers of its sizes.
 constexpr llvm::StringLiteral kSize = "diffattn.size";
-/// On a declaration: the opaque op that its calls stand for.
+/// Attribute of a declaration: the opaque op that its calls stand for.
 constexpr llvm::StringLiteral kBuiltin = "diffattn.builtin";
-/// On a declaration: the options of that op.
+/// Attribute of a declaration: the options of that op.
 constexpr llvm::StringLiteral kOptions = "diffattn.options";
 
 } // namespace mlir::diffattn::import

@@ -106,8 +106,8 @@ static void openFactors(ExprGraph &graph, Term &term) {
       term.factors.push_back(factor);
 }
 
-/// One value for both maps, or the reason why there is none. What multiplies
-/// the values alike for all keys becomes a factor of the term.
+/// One value for both maps, or the reason why there is none. Factors of the
+/// values that are the same for all keys become factors of the term.
 static Expr commonValue(ExprGraph &graph, Term &first, Term &second, AtomId key,
                         std::string &reason) {
   if (graph.equal(first.value, second.value))

@@ -19,10 +19,10 @@ inline constexpr double kFarNumber = 1e4;
 
 /// Numbers that `readsFarNumber` looks for beside those of `kFarNumber`.
 struct FarNumbers {
-  /// Also infinity, which hides a key whatever else is added.
+  /// Infinity too, which hides a key whatever else is added.
   bool infinite;
-  /// Also what sums, products and extremes over a loop are made of. These are
-  /// near the scores where they are computed from them, as a row's maximum is.
+  /// Terms of sums, products and extremes over a loop too. These are near the
+  /// scores where they are computed from them, as a row's maximum is.
   bool insideReductions;
 };
 

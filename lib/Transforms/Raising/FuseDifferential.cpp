@@ -88,11 +88,11 @@ struct Progress {
   llvm::DenseSet<Value> inPairs;
 };
 
-/// Raises what one analysis of a function allows. What is known of a value
-/// comes from the ops that it is computed from, so candidates are raised from
-/// the last one to the first one, and what depends on a raised one is left to
-/// the next round. Analyzing anew after each would take a time that grows with
-/// the square of their number.
+/// Raises what one analysis of a function allows. Facts on a value come from
+/// the ops that it is computed from, so candidates are raised from the last one
+/// to the first one, and those that depend on a raised one are left to the next
+/// round. Analyzing anew after each would take a time that grows with the
+/// square of their number.
 class Round {
 public:
   Round(Operation *function, const FuseDifferentialPassOptions &options,

@@ -177,8 +177,8 @@ Expr MaskClassifier::sumOf(ArrayRef<Expr> numbers, Type type) {
   return sum;
 }
 
-/// Terms into which a bias is taken apart: each may be a mask. What else is
-/// added stays together, for sums of sums of a graph may have millions.
+/// Terms into which a bias is taken apart: each may be a mask. Further ones
+/// stay together, for sums of sums of a graph may have millions.
 static constexpr size_t kMaxTerms = 64;
 
 void MaskClassifier::readBias(Expr bias) {
@@ -256,8 +256,9 @@ bool MaskClassifier::readTogether(Expr visible, Band &band,
          readTogether(opened->operands[1], band, segments);
 }
 
-/// With segments, a row surely sees the key at its own position, where that has
-/// the row's own number: queries and keys begin or end together.
+/// Whether each row surely sees a key. With segments that is the key at its own
+/// position, where that has the row's own number: queries and keys begin or end
+/// together.
 bool MaskClassifier::keepsAKey(const Band &band, ArrayRef<Segments> segments) {
   if (segments.empty())
     return keepsAKey(band);

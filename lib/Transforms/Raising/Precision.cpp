@@ -89,8 +89,8 @@ StringRef findDouble(ExprGraph &graph, Differential &match) {
   return "";
 }
 
-/// Whether `use` rounds what it reads to `half`. What only moves or multiplies
-/// it adds its own value to `work`.
+/// Whether `use` rounds its value to `half`. An op that only moves or
+/// multiplies the value adds its result to `work`.
 static bool rounds(OpOperand &use, Type half, llvm::SetVector<Value> &work) {
   Operation *user = use.getOwner();
   if (isa<tensor::DimOp>(user))

@@ -13,8 +13,8 @@ namespace mlir::diffattn::raise {
 
 using namespace tensorexpr;
 
-/// Element `loops` of a tensor as the softmax of `scores` along one axis. What
-/// is the same for all keys of a row is left out of the scores.
+/// Element `loops` of a tensor as the softmax of `scores` along one axis. Terms
+/// that are the same for all keys of a row are left out of the scores.
 struct Softmax {
   SmallVector<IndexPoly> loops;
   unsigned keyAxis;

@@ -5,10 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What single ops compute, exactly: an integer at its own width, a float
-// rounded to its own type. What has no defined value (a division by zero, a
-// shift by the width or more, an integer out of range) is none.
-//
+// Results of single ops, exact: an integer at its own width, a float rounded to
+// its own type. A result without a defined value (a division by zero, a shift
+// by the width or more, an integer out of range) is none.
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_ANALYSIS_TENSOREXPR_NUMBERS_H
 #define DIFFATTN_ANALYSIS_TENSOREXPR_NUMBERS_H
