@@ -149,7 +149,7 @@ static std::optional<ObjectCache> getCache(const diffattn_options &options) {
   return ObjectCache(options.cache, options.cacheMiB << 20);
 }
 
-/// So that native is the same for what does not compile by the cache.
+/// Measures native as the cache does, so that it is the same without the cache.
 static void recallHost(const diffattn_options &options) {
   if (std::optional<ObjectCache> cache = getCache(options))
     cache->recallHost(options.compile.target);

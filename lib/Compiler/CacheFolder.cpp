@@ -34,7 +34,7 @@ static constexpr int64_t kStaleSeconds = 3600;
 /// The file with the bytes of all records, and the number of records written
 /// since they were counted.
 static constexpr StringRef kTotalName = "total";
-/// So many records are written at most before all are counted again.
+/// Records that are written at most before all are counted again.
 static constexpr int64_t kWritesBetweenCounts = 1024;
 
 static std::error_code lastError() {

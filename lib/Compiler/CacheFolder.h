@@ -47,9 +47,9 @@ llvm::Error writeCacheFile(llvm::StringRef path, llvm::StringRef contents);
 llvm::Expected<std::vector<CacheFile>>
 listCacheFiles(llvm::StringRef directory);
 
-/// Counts the records. Of more than `maxBytes` those that were not used for
-/// longest are removed, until an eighth of `maxBytes` is free; and so is what
-/// processes that were killed have left.
+/// Counts the records. Beyond `maxBytes` the records that were not used for
+/// longest are removed, until an eighth of `maxBytes` is free; and so are the
+/// files of processes that were killed.
 llvm::Error trimCacheFolder(llvm::StringRef directory, int64_t maxBytes);
 
 /// To be called once a record of `bytes` was written: trims the folder where it

@@ -115,10 +115,10 @@ makeTargetMachine(llvm::StringRef isa) {
 }
 
 /// Kernels are already in the shape that they should run in, and loops over
-/// elements are vectorized. What is left for LLVM is to take memref descriptors
-/// apart, to simplify addresses and branches, and to move what does not change
-/// out of loops, once each. LLVM's own O2 does most of it several times, which
-/// takes 1.7 times as long and gives code that is no faster.
+/// elements are vectorized. These passes take memref descriptors apart,
+/// simplify addresses and branches, and move invariant code out of loops, once
+/// each. LLVM's own O2 does most of it several times, which takes 1.7 times as
+/// long and gives code that is no faster.
 static constexpr llvm::StringLiteral kPasses =
     "ipsccp,globalopt,"
     "cgscc(inline,function("

@@ -225,7 +225,8 @@ private:
     return WalkResult::advance();
   }
 
-  /// Nothing if an i64 cannot count them. A dynamic size counts as one element.
+  /// Bits of all elements; nothing if an i64 cannot count them. A dynamic size
+  /// counts as one element.
   static std::optional<int64_t> countBits(ShapedType type) {
     int64_t bits = 64;
     if (type.getElementType().isIntOrFloat())

@@ -36,7 +36,7 @@ llvm::Expected<std::string> getElementBytes(Attribute value);
 /// JSON, and these one after another.
 llvm::json::Object toJSON(const diffattn_rt::DeviceCode &code);
 std::string getBlobs(const diffattn_rt::DeviceCode &code);
-/// Nothing if the two do not belong together.
+/// The code of a record; nothing if the two parts do not belong together.
 std::optional<diffattn_rt::DeviceCode>
 deviceCodeFromJSON(const llvm::json::Object &json, llvm::StringRef blobs);
 

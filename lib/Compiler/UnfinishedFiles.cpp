@@ -12,8 +12,9 @@
 
 using namespace mlir::diffattn;
 
-/// Without a lock, which the thread that a signal interrupts could hold, and
-/// entries that stay, since the list may be walked at any time.
+/// List of unfinished files, without a lock, which the thread that a signal
+/// interrupts could hold; entries stay, since the list may be walked at any
+/// time.
 static std::atomic<UnfinishedFile::Entry *> newest;
 
 UnfinishedFile::UnfinishedFile(llvm::StringRef path) {

@@ -45,8 +45,8 @@ WriteErrorsScope::WriteErrorsScope() {
 
 WriteErrorsScope::~WriteErrorsScope() {
   const int error = errno;
-  // Both are sent to the thread that writes. Those that were waiting before are
-  // none of ours.
+  // Both are sent to the thread that writes. Signals that were pending before
+  // are left to the caller.
   sigset_t ours = writeSignals();
   for (int signal : {SIGPIPE, SIGXFSZ})
     if (sigismember(&pending, signal))

@@ -48,8 +48,8 @@ struct Declaration {
 };
 } // namespace
 
-/// In the order of RuntimeFunction. Only types are taken of the functions: the
-/// compiler does not link the runtime.
+/// Declarations in the order of RuntimeFunction. Only types are taken of the
+/// functions: the compiler does not link the runtime.
 static constexpr Declaration kDeclarations[] = {
 #define DIFFATTN_ROW(name)                                                     \
   {"diffattn_rt_" #name, FunctionTypeOf<decltype(&diffattn_rt_##name)>::get},

@@ -290,8 +290,8 @@ void dumpResults(const std::string &prefix, const Arrays &graph,
                        limits.size() * sizeof(double)));
 }
 
-/// Without attention there is no M: what rounding to the types written changes
-/// stands for it.
+/// Writes results without attention, and so without M: the change by rounding
+/// to the types written stands for it.
 void dumpKept(const Case &given, ModuleOp graph, const Arrays &arguments,
               const Arrays &exact) {
   Run written = run(graph, arguments, Precision::AsWritten);

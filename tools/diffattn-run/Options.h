@@ -46,8 +46,8 @@ struct Options {
   std::string optTool;
 };
 
-/// Nothing if the command line is wrong, with the error on stderr. --help and
-/// --version end the process.
+/// The options; nothing if the command line is wrong, with the error on stderr.
+/// --help and --version end the process.
 std::optional<Options> parseOptions(int argc, char **argv);
 
 /// Sets `options.caller` by what was given. An error names the flag.

@@ -89,7 +89,8 @@ static std::optional<ObjectCache> getCache(int64_t maxBytes) {
   return ObjectCache(std::move(folder), maxBytes);
 }
 
-/// So that native is the same for what is emitted and for what runs.
+/// Measures native as the cache does, so that it is the same for emitted code
+/// and code that runs.
 static llvm::Error recallHost() {
   auto limit = getCacheLimit(options);
   if (!limit)
@@ -297,7 +298,7 @@ struct Results {
 };
 } // namespace
 
-/// As the options say, of what is computed from `arguments`.
+/// Tolerance of the options for results that are computed from `arguments`.
 static Tolerance getTolerance(llvm::ArrayRef<HostArray> arguments) {
   llvm::SmallVector<DType> types;
   for (const HostArray &array : arguments)

@@ -61,7 +61,7 @@ struct ChoiceOption {
 };
 
 struct OptionRow {
-  /// As the C API has it: diffattn-run's flag has dashes for underscores.
+  /// Name in the C API; diffattn-run's flag has dashes for underscores.
   llvm::StringLiteral name;
   std::variant<TextOption, NumberOption, TruthOption, ListOption, ChoiceOption>
       kind;

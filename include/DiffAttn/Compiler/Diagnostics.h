@@ -72,7 +72,7 @@ void collectRemarks(MLIRContext &context, CompileDiagnostics &diagnostics);
 CompileDiagnostic describeDiagnostic(const Diagnostic &diagnostic);
 
 llvm::json::Value toJSON(const CompileDiagnostic &diagnostic);
-/// Nothing if `value` is not what toJSON gives.
+/// The diagnostic of which toJSON makes `value`; nothing if there is none.
 std::optional<CompileDiagnostic>
 diagnosticFromJSON(const llvm::json::Value &value);
 

@@ -49,7 +49,7 @@ public:
   /// Whether nothing was added.
   bool empty() const { return mappings.empty() && names.empty(); }
   const FileTensor *find(llvm::StringRef name) const;
-  /// In the order of the files.
+  /// Names of all tensors, in the order of the files.
   const std::vector<std::string> &getNames() const { return names; }
   /// The name nearest to `name`, for messages; empty if none is near.
   std::string suggest(llvm::StringRef name) const;
