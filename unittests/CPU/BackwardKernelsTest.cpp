@@ -154,8 +154,8 @@ TEST_P(BackwardKernelsTest, KeyProductsKeepToTheirQueriesAndKeys) {
     Phase phase = makeKeyProduct(c, columns, stride, /*careful=*/false);
     for (int64_t keys : {1, 6, 13, 83})
       for (int64_t queries : {int64_t(1), lanes - 1, lanes}) {
-        // Tiles read whole ones of keys, of which what is behind the last key
-        // may be anything.
+        // Tiles read whole tiles of keys: memory behind the last key may hold
+        // anything.
         const int64_t read = llvm::alignTo(keys, 16);
         std::vector<float> p = draw(read * lanes), rows = draw(lanes * stride),
                            sums = draw((keys + 1) * stride), before = sums;
@@ -189,7 +189,7 @@ TEST_P(CarefulProductsTest, KeyProductsLeaveOutZeros) {
   CpuCase c(context, GetParam(), {1, 1, 9, 9, 4, 4});
   const int64_t lanes = c.spec.prefill.getQBlockSize(), keys = 7, stride = 32;
   std::vector<float> p = draw(keys * lanes), rows = draw(lanes * stride);
-  // Keys 2 and 5 have no part in what is not finite.
+  // Keys 2 and 5 have weight 0, so numbers that are not finite add nothing.
   for (int64_t key : {2, 5})
     p[key * lanes + 3] = 0.0f;
   for (int64_t key : {0, 1, 3, 4, 6})
@@ -222,7 +222,7 @@ TEST_P(CarefulProductsTest, KeyProductsLeaveOutZeros) {
 // Between products
 //===----------------------------------------------------------------------===//
 
-/// Planes and lanes of a block, and what its kernels must make of them.
+/// Planes and lanes of a block, and the expected results of its kernels.
 struct Maps {
   int64_t lanes, keys = 11;
   std::vector<float> e[2], products, factors[2], lambda, sums[2], slopes[2];

@@ -277,7 +277,7 @@ void CpuCase::forgetSizes() {
 }
 
 //===----------------------------------------------------------------------===//
-// What scores must be
+// Expected scores
 //===----------------------------------------------------------------------===//
 
 bool CpuCase::isInRange(int64_t batch, int64_t query, int64_t key) const {

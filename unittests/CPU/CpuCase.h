@@ -57,8 +57,8 @@ struct CaseKind {
 std::vector<CaseKind> getCaseKinds();
 
 /// Operands in memory of an attention with as many heads of each operand, the
-/// spec that kernels are made from, and what each score must be. Keys are cut
-/// into KV blocks of `kKvBlockSize`.
+/// spec that kernels are made from, and the expected scores. Keys are cut into
+/// KV blocks of `kKvBlockSize`.
 class CpuCase {
 public:
   static constexpr int64_t kKvBlockSize = 32;
@@ -119,14 +119,14 @@ private:
   }
 
   MLIRContext &mlirContext;
-  /// [batch][head][query][key], made when the first one is asked for.
+  /// [batch][head][query][key], computed at the first use.
   mutable std::vector<double> products[2];
   std::vector<int64_t> lengths, segments[2], table;
   std::vector<uint8_t> flags;
   Tensor lambda, bias, pages[3];
 };
 
-/// A context with what phases are made of.
+/// A context with the dialects of phases.
 class CpuPhaseTest : public ::testing::TestWithParam<CaseKind> {
 protected:
   CpuPhaseTest();

@@ -156,7 +156,7 @@ TEST_P(PrefillLayoutTest, PartsOfAttentionAreApartAndWithinTheTotal) {
   });
 }
 
-// One map has no part of a second one, nor of what both are combined to.
+// One map has no parts of a second one, nor of the combination of both.
 TEST_P(PrefillLayoutTest, OneMapHasNoPartsOfTwo) {
   CpuCase c(context, GetParam(), {1, 1, 50, 96, 32, 21});
   c.dropSecondMap();

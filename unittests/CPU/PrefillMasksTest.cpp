@@ -67,7 +67,7 @@ void emitVisits(ScoringBuilder &p) {
   });
 }
 
-/// One block of queries, and what a phase says of its keys.
+/// One block of queries, and a phase's ranges of its keys.
 struct BlockCheck {
   const CpuCase &c;
   const Phase &phase;

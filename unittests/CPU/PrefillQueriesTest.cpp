@@ -70,7 +70,7 @@ TEST_P(PrefillQueriesTest, QueriesAreColumnsOfLanes) {
           scoring.expose(queries);
       });
       const ProductAtom &atom = c.spec.getAtom();
-      // Softcap wants scores themselves, not what a power of two takes.
+      // Softcap takes scores themselves, not exponents of two.
       float scale = 1.0f;
       if (atom.scalesQueries)
         scale = hasSoftcap ? 0.25f : 0.25f * kLog2E;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::max();
 
-/// A call's memory, and what is laid out in it.
+/// A call's memory, and its layout.
 struct SplitKVMemoryOfCall : SplitKVCall {
   using SplitKVCall::m;
   using SplitKVCall::paddedBlocks;

@@ -245,7 +245,8 @@ TEST(GpuDecode, DynamicNumberOfQueries) {
   EXPECT_THAT(kernels({1, 9, 40}), ::testing::StartsWith("diffattn_forward"));
 }
 
-/// As many queries as decode takes give what a static number gives, to the bit.
+/// A dynamic number of queries that decode takes gives the bits of a static
+/// one.
 TEST(GpuDecode, DynamicIsStatic) {
   Signature s = v1();
   s.signal = s.noise = 6;

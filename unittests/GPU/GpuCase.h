@@ -183,7 +183,7 @@ public:
 
 private:
   /// Kernels that are launched together: an op has more of them than a test
-  /// runs, and compiling is what takes time.
+  /// runs, and compiling takes the most time.
   struct Prepared {
     std::unique_ptr<llvm::Module> module;
     std::unique_ptr<sim::Simulator> simulator;

@@ -334,9 +334,9 @@ TEST_P(EverySchedule, LeavesOutTilesOfOtherSegments) {
       2);
 }
 
-/// Numbers are asked for once for the queries and twice for keys, to leave out
-/// those before and after what is seen; then once for each tile, and for both
-/// maps of a row tile only where it is seen in part.
+/// Segments are read once for the queries and twice for keys, to leave out
+/// those before and after the visible ones; then once for each tile, and for
+/// both maps of a row tile only where it is seen in part.
 TEST(GpuCounts, WholeTilesOfOneSegmentCompareNothing) {
   Signature s = unmasked(64, 128);
   s.segments = true;

@@ -61,8 +61,8 @@ void clearPage(Operand &operand, int64_t page);
 double drawNormal(unsigned seed, size_t index);
 
 /// A hash of the sizes and strides of all operands, and of the contents of all
-/// but results. None where rows lie so far apart that reading what is between
-/// them would take too long.
+/// but results. None where rows lie so far apart that reading the memory
+/// between them would take too long.
 std::optional<llvm::hash_code>
 hashInputs(llvm::ArrayRef<std::unique_ptr<Operand>> operands);
 

@@ -86,8 +86,8 @@ TEST_P(EveryPersistentRow, HaveTheBitsOfABlockForEachTile) {
   }
 }
 
-/// K and V come once for each tile of queries, whoever takes it; Q and the
-/// result pass once.
+/// K and V are copied once for each tile of queries, whichever block takes it;
+/// Q and the result once.
 TEST_P(EveryPersistentRow, BringAndMultiplyOnce) {
   Signature s = ofPersistent(GetParam(), /*blocks=*/2);
   s.weight.clear();

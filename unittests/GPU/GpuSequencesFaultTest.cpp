@@ -25,7 +25,7 @@ using namespace mlir::diffattn;
 
 namespace {
 
-/// The loads of entries of `table`: what checks of it look at.
+/// The loads of entries of `table`, from its index checks.
 SmallVector<llvm::LoadInst *> findLoads(llvm::Module &module, StringRef table) {
   SmallVector<llvm::LoadInst *> loads;
   for (llvm::Function &function : module)

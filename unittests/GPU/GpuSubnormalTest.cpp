@@ -42,7 +42,7 @@ protected:
   }
 };
 
-/// The largest part of what is allowed if nothing but M counted.
+/// The largest error in units of a bound by M alone.
 double worstOfM(Outcome outcome) {
   outcome.weightStep = outcome.resultStep = 0.0;
   return outcome.worst();
@@ -65,7 +65,7 @@ TEST_P(GpuSubnormal, Results) {
 }
 
 /// The first or the last of three keys has nearly all of a row's weight, and
-/// values of 0: what is left is made of a weight that is a multiple of 2^-24
+/// values of 0: the result comes from a weight that is a multiple of 2^-24
 /// beside 1.
 Shape getFewWeights(int64_t queries) {
   Shape shape{1, queries, 3};

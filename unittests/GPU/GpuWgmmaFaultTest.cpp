@@ -286,10 +286,10 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
            (!row.overlap || !isOfTurns(injection)) &&
            (row.overlap || injection != HopperInjection::PackEarly);
   };
-  // With overlap, nobody waits for the release of the last tile; with one map,
-  // products with V in the loop are never those of the last tile. With both, P
-  // of one is written while that of the other is read, and the first sums of
-  // the second are zeros.
+  // With overlap, no thread waits for the release of the last tile; with one
+  // map, products with V in the loop are never those of the last tile. With
+  // both, P of one is written while that of the other is read, and the first
+  // sums of the second are zeros.
   auto isIdle = [&](HopperInjection injection, unsigned at, unsigned count) {
     if (!row.overlap)
       return false;

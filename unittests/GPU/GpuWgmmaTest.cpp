@@ -84,7 +84,7 @@ TEST_P(EveryWgmmaRow, WindowLengthsOffsetsAndGate) {
   expectRight(s, {{3, 70, 200}, {2, 16, 16}});
 }
 
-/// A length hides what lies behind it in memory, whatever that is.
+/// A length hides all memory behind it, also NaN.
 TEST_P(EveryWgmmaRow, NaNBehindTheLength) {
   Signature s = signature();
   s.kvLen = s.nanBehind = true;

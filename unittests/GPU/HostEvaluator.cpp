@@ -115,7 +115,7 @@ std::string Evaluator::fold(Operation &op) {
     return "cannot evaluate " + text;
   }
   for (auto [result, folded] : llvm::zip(op.getResults(), results)) {
-    // A copy: the insertion may move what the lookup refers to.
+    // A copy: the insertion may move the element of the lookup.
     auto value = dyn_cast<Value>(folded);
     Attribute known = value ? constants.at(value) : cast<Attribute>(folded);
     constants[result] = known;

@@ -51,7 +51,7 @@ struct EvaluationHooks {
 
 /// Runs `function`, which holds arith ops, scf.if, gpu.alloc and gpu.memset,
 /// tensor maps and launches, on `arguments`. Ops are evaluated by their own
-/// folders. Returns what it does not know, or nothing.
+/// folders. Returns the text of an op that it cannot evaluate, or nothing.
 std::string evaluateHost(func::FuncOp function,
                          ArrayRef<DeviceMemref> arguments,
                          const EvaluationHooks &hooks);

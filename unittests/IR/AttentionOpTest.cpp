@@ -34,7 +34,7 @@ protected:
 };
 
 /// Every pair of widths in use, in every type, with static and dynamic sizes
-/// and both layouts: the inferred type is what the verifier wants of init.
+/// and both layouts: the verifier accepts the inferred type as that of init.
 TEST_F(AttentionOpTest, InferredTypeSatisfiesTheVerifier) {
   const std::pair<int64_t, int64_t> widths[] = {
       {32, 64}, {48, 96},   {64, 128},  {96, 192},  {128, 256},

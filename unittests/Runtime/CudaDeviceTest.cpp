@@ -241,7 +241,7 @@ TEST_F(CudaDevice, LaunchesWithPackedArguments) {
   scale(module, x, 3, 2.5f, nullptr);
   EXPECT_EQ(download<float>(x, 4), (std::vector<float>{2.5, 5, 7.5, 4}));
   EXPECT_SAYS(log(), "cuLaunchKernelEx scale 2 1 1 64 1 1 0 on 0\n");
-  // More shared memory than a kernel has by itself is asked for once.
+  // The limit of dynamic shared memory is raised once.
   scale(module, x, 3, 1, nullptr, 2, 100 << 10);
   scale(module, x, 3, 1, nullptr, 2, 90 << 10);
   std::string calls = log();

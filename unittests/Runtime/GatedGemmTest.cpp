@@ -132,7 +132,7 @@ TEST_P(GatedGemm, IsTwoProductsAndAChainOfScalars) {
     }
 }
 
-/// Every number of bf16 as g, those of many digits, and what is far out. Gates'
+/// Every number of bf16 as g, numbers of many digits, and large ones. Gates'
 /// weights make infinities of numbers by which other weights stay finite.
 TEST_P(GatedGemm, EveryGate) {
   const std::vector<float> factors = {1.0f,     -1.0f, 0x1p100f, -0x1p100f,

@@ -47,8 +47,8 @@ TEST_F(CpuScheduleTest, TilesFitTheRegisters) {
       CpuPrefillAttr s = select(isa, type);
       EXPECT_EQ(s.getLanes() * 4, target.vectorBytes);
       if (s.getProduct() == CpuProduct::Bf16Tiles) {
-        // Sums, and what is multiplied: eight tiles. A product takes 52 cycles
-        // and begins 16 after the one before it.
+        // Sums and operands take eight tiles. A product takes 52 cycles and
+        // begins 16 after the one before it.
         for (int64_t sums : {s.getQk().height / 16 * s.getQk().vectors,
                              s.getPv().height / 16 * s.getPv().vectors}) {
           EXPECT_LE(sums + 2, 8) << isa.str();
@@ -179,7 +179,7 @@ TEST_F(CpuScheduleTest, SizesOfAnyMagnitude) {
       for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{1} << 40, kMax}) {
         AttentionShape sized = shape(type);
         sized.queries = sized.keys = sized.headDim = sized.valueDim = size;
-        // A row's result must not depend on what is known of the shape.
+        // A row's result must not depend on which sizes are static.
         CpuTarget target = *getCpuTarget(isa);
         EXPECT_EQ(selectCpuPrefill(sized, target), select(isa, type));
         EXPECT_EQ(selectCpuSplitKV(sized, target).getKvSplitSize(),

@@ -138,7 +138,7 @@ TEST_F(GpuScheduleTest, TheCheapestRowIsChosen) {
         }
 }
 
-/// A row that nothing chooses is a row that nobody tests in use.
+/// Every row is chosen for some shape, so that other tests run it.
 TEST_F(GpuScheduleTest, EveryRowIsChosenForSomething) {
   for (const GpuScheduleRow &row : getGpuScheduleTable()) {
     bool chosen = false;

@@ -126,8 +126,8 @@ TEST(GpuSharedLayoutTest, RegionsAreAlignedAndWithinTheTotal) {
   });
 }
 
-// Every part of a region is counted in what lies behind it, and a tile begins
-// where all banks do.
+// The offset behind each part counts the whole part, and a tile begins at bank
+// 0.
 TEST(GpuSharedLayoutTest, PartsFillTheirRegions) {
   forEachLayout([](const GpuTiles &tiles, const Layout &layout) {
     bool split = tiles.splitKeys;

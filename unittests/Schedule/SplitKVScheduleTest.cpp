@@ -55,7 +55,7 @@ TEST_F(SplitKVSchedule, WideRowsAreReadToTheirEnds) {
     constexpr int64_t unknown = ShapedType::kDynamic;
     CpuSplitKVAttr any = select(target, f16, unknown);
     const int64_t usual = any.getORowVectors() * any.getLanes();
-    // A width that is not known takes what most have.
+    // An unknown width takes the schedule of the usual ones.
     EXPECT_EQ(select(target, f16, usual), any);
     for (int64_t columns : {usual + 1, 2 * usual, 4 * usual}) {
       CpuSplitKVAttr wide = select(target, f16, columns);

@@ -57,7 +57,7 @@ TEST(CpuTarget, MoreFeaturesTakeNothingAway) {
 
 TEST(CpuTarget, FactsFollowTheFeatures) {
   for (const CpuTarget &target : getCpuTargets()) {
-    // An emulation has the vectors of what it emulates.
+    // An emulation has the vectors of the target that it emulates.
     bool isWide = target.has("avx512f") || target.emulatesTiles;
     EXPECT_EQ(target.vectorBytes == 64, isWide);
     EXPECT_EQ(target.vectorRegisters == 32, isWide);

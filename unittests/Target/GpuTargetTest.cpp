@@ -34,7 +34,7 @@ TEST(GpuTarget, ChipsOfTheTables) {
     EXPECT_GT(target.mmaCycles, 0);
     EXPECT_GT(target.fp32Cycles, 0);
   }
-  // The letter promises what Hopper alone has.
+  // The letter adds features that Hopper alone has.
   EXPECT_TRUE(get("sm_90a").hasWgmma);
   EXPECT_FALSE(get("sm_90").hasWgmma);
 }
@@ -84,14 +84,14 @@ TEST(GpuTarget, OtherNamesAreRefusedWithTheChipsThatAreKnown) {
 
 TEST(GpuTarget, OccupancyByEachLimit) {
   GpuTarget target = get("sm_80");
-  // 16 warps of 128 threads: threads alone, then what asks for more.
+  // 16 warps of 128 threads: limited by threads, then by other resources.
   EXPECT_EQ(getGpuOccupancy(target, 128, 32, 0), 16);
   EXPECT_EQ(getGpuOccupancy(target, 1024, 32, 0), 2);
   EXPECT_EQ(getGpuOccupancy(target, 32, 32, 0), target.blocksPerSM);
   // 255 registers are given as 256: 64 Ki / (256 * 128) blocks.
   EXPECT_EQ(getGpuOccupancy(target, 128, 255, 0), 2);
   EXPECT_EQ(getGpuOccupancy(target, 128, 168, 0), 3);
-  // Each block costs what the driver keeps, too.
+  // Each block also takes the shared memory that the driver reserves.
   EXPECT_EQ(getGpuOccupancy(target, 128, 32, 81 << 10), 2);
   EXPECT_EQ(getGpuOccupancy(target, 128, 32, (81 << 10) + 1), 1);
   EXPECT_EQ(getGpuOccupancy(target, 128, 32, target.sharedBytesPerBlock), 1);

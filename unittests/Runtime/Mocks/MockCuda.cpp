@@ -473,7 +473,7 @@ MOCK Result cuLaunchKernelEx(const LaunchConfig *config, void *function,
     memcpy(&words[i], parameters[i], i ? 4 : 8);
   return enqueue(stream, [words] { runScale(words); });
 }
-/// A map is the text of what it was made of.
+/// A mock map is the text of its parameters.
 MOCK Result cuTensorMapEncodeTiled(void *map, int type, uint32_t rank,
                                    void *base, const uint64_t *sizes,
                                    const uint64_t *strides, const uint32_t *box,

@@ -137,7 +137,7 @@ TEST(CallResults, NoMemoryHoldsANegativeSize) {
       << failure.getMessage();
 }
 
-// Whoever calls compiled code without keeping results has them in the arena.
+// A caller of compiled code that does not keep results has them in the arena.
 TEST(CallResults, LieInTheArenaOfACallerThatKeepsNone) {
   int64_t mark = diffattn_rt_mark();
   void *first = diffattn_rt_alloc_result(64);

@@ -54,7 +54,7 @@ TEST(BindWeight, VectorsAreReadWhereTheyLie) {
 }
 
 TEST(BindWeight, FiniteNumbersAreAskedFor) {
-  // Also of what is converted, and in the place that it is read from.
+  // Also of elements that are converted, and with the place in the file.
   for (DType dtype : {DIFFATTN_F32, DIFFATTN_BF16}) {
     float data[6] = {0, 1, 2, 3, -INFINITY, 5};
     WeightDeclaration declared = declare(dtype, {2, 3});
