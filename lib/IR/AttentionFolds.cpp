@@ -17,7 +17,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// A constant lambda of 0 says that there is no map 2.
+/// Drops map 2 if lambda is the constant 0.
 struct DropUnusedMap final : OpRewritePattern<AttentionOp> {
   using OpRewritePattern::OpRewritePattern;
 

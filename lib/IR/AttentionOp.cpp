@@ -128,8 +128,7 @@ static LogicalResult verifyIntegral(AttentionOp op, ShapeRules rules,
   return verifyStatic(rules, "width", inputs.v, 3);
 }
 
-/// Checks the destinations of X and O2, which are asked for to be saved for
-/// gradients.
+/// Checks the destinations of X and O2, which are saved for gradients.
 static LogicalResult verifySaved(AttentionOp op, ShapeRules rules,
                                  const MapInputs &inputs) {
   // attention_c37

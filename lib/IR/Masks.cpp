@@ -157,7 +157,7 @@ MaskValue WindowMaskAttr::isVisible(MaskBuilder &b,
 // Elements of the bias
 //===----------------------------------------------------------------------===//
 
-/// The range of a mask that only its elements know.
+/// The range of a mask that depends on its elements: unbounded.
 static VisibleRange getUnknownRange() {
   VisibleRange range;
   range.knowsWhole = false;
@@ -214,8 +214,8 @@ VisibleRange SegmentMaskAttr::getVisibleRange(MaskBuilder &b,
 
 bool SegmentMaskAttr::hasTileRelation() const { return true; }
 
-/// No pair is of one segment where the ranges of numbers do not meet, and all
-/// are where both tiles have one number.
+/// No pair is of one segment if the ranges of segments are disjoint; all pairs
+/// are if both tiles have one segment.
 TileRelation SegmentMaskAttr::getTileRelation(MaskBuilder &b,
                                               const MaskTile &queries,
                                               const MaskTile &keys) const {

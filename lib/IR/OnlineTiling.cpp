@@ -24,8 +24,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 /// Where the tile's part of a state lies, in the axes of layout bhtd; a max or
-/// sum has no width. Not read off the state itself: while keys are split, an op
-/// stands on partial states, which have an axis more.
+/// sum has no width. Not taken from the state itself: while keys are split, an
+/// op has partial states, which have an axis more.
 static SmallVector<TileRange> stateRanges(OnlineAttentionOp op,
                                           TileSlicer &slicer, unsigned number) {
   const bool isAccumulator = number % 3 == 2;
@@ -284,7 +284,7 @@ FailureOr<RangeLoop> diffattn::expandRanges(RewriterBase &rewriter,
   Location loc = op.getLoc();
   const int64_t kLength = OnlineAttentionOp::lengthAxis(op.getKLayout());
   OpFoldResult keys = sizeOf(rewriter, loc, op.getK1(), kLength);
-  // A tile does not know how many keys there are in all.
+  // The default of q_offset needs the number of all keys, which a tile lacks.
   Value qOffset = op.getQOffset();
   if (!qOffset && readPosition(op.getMasks()))
     qOffset = op.materializeQOffset(rewriter);

@@ -12,7 +12,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 /// The inputs of one map or two: `q1, k1, v` or `q1, k1, q2, k2, v`, then a
-/// colon and their types. An optional group could not tell where q2 is absent.
+/// colon and their types. An optional group could not parse an absent q2.
 static ParseResult parseMaps(OpAsmParser &parser,
                              OpAsmParser::UnresolvedOperand &q1,
                              OpAsmParser::UnresolvedOperand &k1,

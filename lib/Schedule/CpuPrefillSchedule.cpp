@@ -17,8 +17,8 @@ CpuPrefillAttr mlir::diffattn::selectCpuPrefill(const AttentionShape &shape,
     return DenseI64ArrayAttr::get(context, {t.height, t.vectors, t.unroll});
   };
   // Two maps of f32 scores for a block of queries. Up to 16k keys streaming
-  // them from the last cache level is faster than two accumulators; a bound on
-  // memory is wanted anyway.
+  // them from the last cache level is faster than two accumulators, and memory
+  // needs a bound anyway.
   // Scores are kept so that the difference of two maps is multiplied with V
   // once; one map has no difference.
   const int64_t twoPassKeys = shape.maps == 1 ? 0 : 16384;

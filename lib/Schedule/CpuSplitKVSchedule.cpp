@@ -35,8 +35,8 @@ static int64_t getWidestRow(bool shares, int64_t bits, CpuProduct product,
 
 CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
                                                 const CpuTarget &target) {
-  // Few queries leave most of a tile of sums empty, but the tile of keys that
-  // they meet is read as fast as memory gives it.
+  // Few queries leave most of a tile of sums empty, but the tile of keys is
+  // read as fast as memory allows.
   CpuProduct product = selectCpuMicroKernel(shape, target).product;
   const bool manyRegisters = target.vectorRegisters >= 32;
   const int64_t lanes = target.vectorBytes / 4;
@@ -44,16 +44,16 @@ CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
   // weights and values.
   const int64_t half = target.vectorRegisters / 2;
   int64_t rowVectors = 8, outputVectors = half;
-  // 4 KiB of values of width 128: while the other rows meet a tile, memory is
-  // not asked for the next.
+  // 4 KiB of values of width 128: while the other rows use a tile, the next one
+  // is not read from memory.
   const int64_t bits = shape.elementType.getIntOrFloatBitWidth();
   int64_t queryRows = manyRegisters ? 4 : 2, valueRows = manyRegisters ? 2 : 1,
           valueKeys = 256 / bits, prefetchBytes = target.prefetchBytes;
   const bool shares = shape.group > 1;
   if (!manyRegisters && shares) {
-    // Reading a key or a value again, and widening it, costs more than what a
-    // few more sums in memory do. Of a tile of 2 KiB parts may be read, while
-    // the next one is asked for in the order of its addresses.
+    // Reading a key or a value again, and widening it, costs more than a few
+    // more sums in memory. A tile of 2 KiB may be read in parts, while the next
+    // one is prefetched in the order of its addresses.
     queryRows = 4;
     valueRows = 64 / bits;
     valueKeys = 128 / bits;

@@ -36,8 +36,8 @@ static constexpr StringRef kWideVectors[] = {"-prefer-256-bit"};
 /// it (HostFacts.h).
 static constexpr int64_t kPrefetchBytes = 4096;
 
-/// Best first. `paysHere` says which of them is not the best on every CPU that
-/// has its features.
+/// The targets, best first. `paysHere` tests those that are not the best on
+/// every CPU with their features.
 static const CpuTarget kCpuTargets[] = {
     {"amx", "x86-64-v4", kWideVectors, kAmxFeatures, 64, 32,
      /*emulatesTiles=*/false, kPrefetchBytes},

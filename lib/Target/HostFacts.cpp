@@ -112,7 +112,7 @@ readWeights(const char *weights, int64_t bytes, int64_t ahead, const float *x) {
 }
 
 /// The shortest of `turns` reads of `bytes`, in seconds, for each distance:
-/// taken in turn, so that a busy moment meets all of them.
+/// taken in turn, so that a busy moment affects all of them.
 static SmallVector<double> timeReads(int64_t bytes, int turns,
                                      ArrayRef<int64_t> distances) {
   std::vector<char> weights(bytes);
@@ -126,7 +126,7 @@ static SmallVector<double> timeReads(int64_t bytes, int turns,
         _mm_clflush(weights.data() + at);
       _mm_mfence();
       shortest = timeOnce(shortest, [&, distance = distance] {
-        // Nothing behind the end is asked for.
+        // Nothing behind the end is prefetched.
         sink =
             readWeights(weights.data(), bytes - kMaxPrefetchBytes, distance, x);
       });
@@ -159,7 +159,7 @@ std::string mlir::diffattn::getHostSignature() {
     if (leaf <= highest)
       __cpuid_count(leaf, part, a, b, c, d);
     if (leaf == 1)
-      b = 0; // holds the number of the core that was asked
+      b = 0; // holds the number of the core that executes this
     os << llvm::format_hex_no_prefix(a, 8) << llvm::format_hex_no_prefix(b, 8)
        << llvm::format_hex_no_prefix(c, 8) << llvm::format_hex_no_prefix(d, 8);
   }

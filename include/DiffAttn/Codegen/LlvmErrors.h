@@ -16,7 +16,7 @@
 
 namespace mlir::diffattn {
 
-/// Keeps the first thing that LLVM says is wrong with a module, as with an
+/// Keeps the first error that LLVM reports for a module, as for an inline
 /// assembly in it: functions that were inlined repeat it. By default it would
 /// be printed, and end the process.
 class KeepLlvmError final : public llvm::DiagnosticHandler {

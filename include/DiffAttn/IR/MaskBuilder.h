@@ -108,7 +108,7 @@ public:
   virtual MaskValue load(MaskOperand operand, const MaskPoint &point) = 0;
   /// The lowest and the highest integer of `operand`, which has one for each
   /// query or for each key, over a tile of these. Only builders of kernels that
-  /// ask for the relation of tiles have them.
+  /// use the relation of tiles have them.
   virtual MaskValue lowest(MaskOperand operand, const MaskTile &tile);
   virtual MaskValue highest(MaskOperand operand, const MaskTile &tile);
   /// Whether a float is another one than minus infinity.

@@ -53,8 +53,7 @@ GpuAttentionShape getGpuAttentionShape(DifferentialMapsOpInterface op);
 
 /// Why no kernel computes `op`, whatever its schedule; empty if one does.
 std::string getGpuUnsupportedReason(DifferentialMapsOpInterface op);
-/// Why no kernels of GPUs compute the gradients that `op` asks for; empty if
-/// some do.
+/// Why no kernels of GPUs compute the gradients of `op`; empty if some do.
 std::string getGpuGradientReason(AttentionBackwardOp op);
 /// The schedule of these kernels, on every chip.
 GpuBackwardAttr selectGpuBackward(AttentionBackwardOp op);
@@ -195,8 +194,8 @@ constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
 
 /// The kernels by warpgroups for `shape`, whatever the number of queries, in
-/// the order in which they are tried. None, and all that stands against them in
-/// `reason`, if there is none.
+/// the order in which they are tried. If there are none, `reason` has all
+/// reasons.
 SmallVector<WhenAttr> selectGpuWgmma(MLIRContext *context,
                                      const GpuAttentionShape &shape,
                                      const GpuTarget &target,

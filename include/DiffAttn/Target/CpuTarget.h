@@ -49,7 +49,7 @@ struct CpuTarget {
 
   /// `prefetchBytes` of code that computes about as long as it reads, as that
   /// which widens numbers of 16 bits does with few registers: the core then
-  /// asks for too few lines by itself.
+  /// prefetches too few lines by itself.
   int64_t getBusyPrefetchBytes() const;
   /// Whether it has `feature`, for example "avx2".
   bool has(StringRef feature) const;
@@ -88,7 +88,7 @@ bool hostSupports(const CpuTarget &target);
 bool hostHasFeatures(const CpuTarget &target);
 
 /// Why the system does not let this process use the tiles of AMX; empty if it
-/// does. It is asked once.
+/// does. The first call requests them.
 std::string getTileRefusal();
 
 /// Why `native` is not the first target whose features the CPU has; empty if

@@ -32,7 +32,7 @@ struct GpuTarget {
   /// Cycles that a warp scheduler's tensor core needs by mma.sync for 512
   /// multiply-adds of 16-bit numbers accumulated in f32, cycles that the SM
   /// needs for 64 f32 operations, and bytes that it gets from the L2 in a cycle
-  /// where all ask for them.
+  /// when all SMs read.
   double mmaCycles = 2, fp32Cycles = 0.5, l2Bytes = 32;
   /// Whether schedules were chosen for this chip; else it gets those of sm_80.
   bool tuned = true;

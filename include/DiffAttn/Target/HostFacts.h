@@ -52,7 +52,7 @@ using TimeReads = llvm::function_ref<SmallVector<double>(
 /// takes up to a third longer. So it must gain more than noise would show.
 int64_t choosePrefetch(TimeReads timeReads);
 
-/// The facts, measured when first asked for unless they were recalled.
+/// The facts, measured at the first call unless they were recalled.
 HostFacts getHostFacts();
 
 /// Whether they were measured or recalled.

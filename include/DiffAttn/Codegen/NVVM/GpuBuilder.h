@@ -23,7 +23,7 @@ using Fragment = std::array<Value, 4>;
 /// Short names for the instructions of a kernel. Everything becomes ops of the
 /// `llvm` and `nvvm` dialects at once, so a kernel needs no further lowering,
 /// and every op is an instruction or an intrinsic: no call of a library.
-/// Constants stand once, at the start of the kernel.
+/// Each constant is made once, at the start of the kernel.
 class GpuBuilder : public ImplicitLocOpBuilder {
 public:
   /// Builds into the (empty) `kernel`.
@@ -39,7 +39,7 @@ public:
   Value f32(double value);
   Value minusInfinity();
 
-  // Integers. Neither addition nor multiplication is told not to wrap.
+  // Integers. Additions and multiplications may wrap (no nsw or nuw flags).
   Value add(Value a, Value b);
   Value add(Value a, int64_t b);
   Value sub(Value a, Value b);
@@ -131,8 +131,8 @@ public:
   /// Yields the results of `then` or `otherwise`, which have the same types.
   Values choose(Value condition, function_ref<Values()> then,
                 function_ref<Values()> otherwise);
-  /// for (i = lower; i < upper; i += step). ptxas unrolls loops whose number of
-  /// turns it knows, unless told not to.
+  /// for (i = lower; i < upper; i += step). ptxas unrolls loops of a constant
+  /// number of turns, unless `mayUnroll` is false.
   Values loop(Value lower, Value upper, int64_t step, ValueRange initial,
               function_ref<Values(Value, ValueRange)> body,
               bool mayUnroll = true);

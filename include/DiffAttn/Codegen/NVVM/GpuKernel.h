@@ -83,10 +83,10 @@ struct GpuKernelSpec {
     return maskTypes[static_cast<size_t>(operand)];
   }
   /// The element type of X, which is stored as it is before norm and gate; null
-  /// where it is not asked for.
+  /// if it is not stored.
   Type savedType;
-  /// The element type of O2, map 2 times the values, before lambda; null where
-  /// it is not asked for.
+  /// The element type of O2, map 2 times the values, before lambda; null if it
+  /// is not stored.
   Type secondType;
   /// Null if there is none.
   Type normWeightType, gateType;
@@ -128,7 +128,7 @@ struct GpuKernelSpec {
   }
   bool scaleFirst = false;
 
-  /// Whether tiles of keys are asked about.
+  /// Whether some mask is decided for whole tiles of keys.
   bool hasTileMasks() const {
     return llvm::any_of(
         masks, [](MaskAttrInterface mask) { return mask.hasTileRelation(); });

@@ -19,8 +19,7 @@ namespace mlir::diffattn {
 gpu::GPUModuleOp getOrCreateKernelModule(ModuleOp module,
                                          const GpuTarget &target);
 
-/// Whether kernels of `module` may start while the one ahead runs, as its chip
-/// says.
+/// Whether the chip of `module` lets kernels start while the one ahead runs.
 bool hasDependentLaunch(gpu::GPUModuleOp module);
 
 } // namespace mlir::diffattn

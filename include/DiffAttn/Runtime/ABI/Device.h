@@ -111,7 +111,7 @@ typedef enum diffattn_tensor_operand {
 
 /// A tensor of 16-bit floats in memory, [batches, heads, rows, columns] with
 /// columns side by side, of which kernels copy boxes of `box_columns` and
-/// `box_rows`, swizzled by 128 bytes; zeros stand beyond its sizes.
+/// `box_rows`, swizzled by 128 bytes, with zeros beyond the tensor's sizes.
 typedef struct diffattn_tensor {
   int32_t dtype; // diffattn_dtype: f16 or bf16
   int32_t box_columns, box_rows;
@@ -233,9 +233,9 @@ struct diffattn_device {
                          int32_t num_images, const diffattn_kernel *kernels,
                          int32_t num_kernels, diffattn_module **out);
   int32_t (*module_destroy)(diffattn_device *device, diffattn_module *module);
-  /// `arguments` has 8 bytes for each parameter; numbers of fewer bytes stand
-  /// in the first ones, and for a tensor map its address on the host. They are
-  /// copied before the call is back.
+  /// Launches a kernel. `arguments` has 8 bytes for each parameter: numbers of
+  /// fewer bytes are in the first ones, a tensor map is given by its address on
+  /// the host. They are copied before the call returns.
   int32_t (*launch)(diffattn_device *device, diffattn_module *module,
                     int32_t kernel, const diffattn_launch_shape *shape,
                     diffattn_stream *stream, const uint64_t *arguments);

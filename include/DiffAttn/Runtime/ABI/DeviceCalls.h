@@ -52,9 +52,9 @@ DIFFATTN_RT_EXPORT void
 diffattn_context_count(const diffattn_context *context,
                        diffattn_context_counters *counters);
 
-/// Makes the workspace one block, so that a call that was made before takes no
-/// memory and finds the same addresses from then on. To be asked between calls
-/// that left nothing. Returns 1 on failure, with diffattn_rt_error.
+/// Makes the workspace one block, so that a call that was made before allocates
+/// nothing and gets the same addresses from then on. To be called when no call
+/// has memory there. Returns 1 on failure, with diffattn_rt_error.
 DIFFATTN_RT_EXPORT int32_t diffattn_context_settle(diffattn_context *context);
 
 /// Defers checks, for calls that are captured: from here on

@@ -41,8 +41,8 @@ public:
   using Progress = std::function<bool(int64_t done, int64_t total)>;
 
   /// Copies the weights of a signature, whose slots point to memory of the
-  /// host, and lets the slots point to the copies, which lie at the same
-  /// addresses every time, as `getWeightBlocks` says.
+  /// host, and lets the slots point to the copies, whose addresses are the same
+  /// every time, in the order of `getWeightBlocks`.
   Failure loadWeights(const Signature &signature, diffattn_weight *slots,
                       const Progress &progress);
 
