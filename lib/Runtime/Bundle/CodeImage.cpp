@@ -65,8 +65,8 @@ Failure CodeImage::load(std::string_view bytes) {
     return bundleFailure(
         std::string("expected memory for the code, but got: ") +
         strerror(errno));
-  // The file stays open as long as the image does: the linker knows objects by
-  // their paths, and a number that was closed is given again.
+  // The file stays open as long as the image does: the linker identifies
+  // objects by their paths, and a closed number would be used again.
   std::string path = "/proc/self/fd/" + std::to_string(memory);
   handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle)

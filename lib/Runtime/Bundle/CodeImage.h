@@ -24,7 +24,7 @@ public:
   CodeImage &operator=(const CodeImage &) = delete;
   ~CodeImage();
 
-  /// Links `bytes` and hands the runtime's table over. Failures are of class
+  /// Links `bytes`, and passes it the runtime's table. Failures are of class
   /// Bundle.
   Failure load(std::string_view bytes);
   /// The address of a symbol, or null.

@@ -198,7 +198,7 @@ Failure LoadedBundle::checkFile(const BundledFile &listed, bool isCode,
   if (Failure failure =
           checkSize(path, file.bytes(), listed.bytes, ErrorClass::Bundle))
     return failure;
-  // Before the checksum, since it says more.
+  // Before the checksum, because its message is more precise.
   if (isCode)
     if (Failure failure = checkElfHeader(file.bytes()))
       return in(path, failure);

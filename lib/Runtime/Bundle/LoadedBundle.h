@@ -18,8 +18,8 @@ namespace diffattn_rt {
 
 /// Where a bundle finds weights and libraries that are not part of it.
 struct BundlePlaces {
-  /// Folder to look for weight files in, by their names; empty: they are where
-  /// the manifest says.
+  /// Folder of the weight files, which are found by name; empty: the paths of
+  /// the manifest are used.
   std::string weightsFolder;
   /// The number of the GPU for bundles with kernels, and libraries that the
   /// system's loader does not find; see diffattn_cuda_options.

@@ -61,7 +61,7 @@ bool ManifestReader::digest(std::string &value) {
          json.fail("expected 64 hexadecimal digits, but got '" + value + "'");
 }
 
-/// Nothing here asks for it; `diffattn info` shows it.
+/// Only checks the value; `diffattn info` shows it.
 bool ManifestReader::batchInvariant() {
   std::string chosen;
   if (!text(chosen))
@@ -328,7 +328,7 @@ bool ManifestReader::checkPlaces() {
 
 bool ManifestReader::root() {
   std::string format;
-  // The first two keys say whether the rest can be read at all.
+  // The first two keys decide whether the rest can be read at all.
   bool read = record(
       {"format", "version", "cpu", "files", "functions", "weight_files",
        "weights"},

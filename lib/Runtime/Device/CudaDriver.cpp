@@ -10,8 +10,8 @@
 using namespace diffattn_rt;
 using namespace diffattn_rt::cuda;
 
-/// Where drivers put their library when the loader does not know of it. The
-/// stub of a toolkit is none of them: it opens, and every call of it fails.
+/// Paths of the driver's library, for systems whose loader does not find it.
+/// The stub of a toolkit is none of them: it opens, and every call of it fails.
 static const std::vector<std::string> kPlaces = {
     "libcuda.so.1",
     "libcuda.so",

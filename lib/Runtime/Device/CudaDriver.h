@@ -139,8 +139,8 @@ struct Driver {
   DIFFATTN_CUDA_DRIVER_FUNCTIONS(DIFFATTN_CUDA_MEMBER)
 #undef DIFFATTN_CUDA_MEMBER
 
-  /// Opens the library, at `path` if it is not empty. On failure `error` says
-  /// why, with every path that was tried.
+  /// Opens the library, at `path` if it is not empty. On failure `error` has
+  /// the reason, with every path that was tried.
   bool open(const std::string &path, std::string &error);
 
   /// The name and text of a result: "CUDA_ERROR_X (text)".

@@ -177,7 +177,8 @@ struct OwnProduct {
                             lda, B, p.ldb / kStep, sums, ldsums);
   }
 
-  /// `sumsAt` says where the sums from column j on lie, of a whole panel.
+  /// `sumsAt` returns the address of the sums from column j on, of a whole
+  /// panel.
   template <typename SumsAt>
   void multiplyPanels(const Tile &tile, const Stored *packed,
                       SumsAt sumsAt) const {

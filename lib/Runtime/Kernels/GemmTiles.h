@@ -21,8 +21,8 @@ constexpr int64_t kTileDepth = 32, kTileColumns = 16;
 /// Columns of a panel of B: two tiles side by side.
 constexpr int64_t kTilePanelColumns = 2 * kTileColumns;
 
-/// Numbers of bf16 that add up to any normal number of type `dtype`, with the
-/// highest digits in the first one: 8 + 8 + 8 of f32's 24, say.
+/// Count of bf16 numbers that add up to any normal number of type `dtype`, with
+/// the highest digits in the first one: for f32, 8 + 8 + 8 of 24 digits.
 inline int64_t getBf16Parts(int32_t dtype) {
   return dtype == DIFFATTN_BF16 ? 1 : dtype == DIFFATTN_F16 ? 2 : 3;
 }

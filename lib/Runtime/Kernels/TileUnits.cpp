@@ -108,8 +108,8 @@ inline Floats flush(Floats x) {
   return flush(bits);
 }
 
-/// Intel's manual, volume 2, TDPBF16PS, says that subnormal numbers are taken
-/// and given as 0; the order of the sums was compared with the instruction.
+/// TDPBF16PS. Subnormal operands and results are 0 (Intel's manual, volume 2);
+/// the order of the sums was compared with the instruction.
 template <int C, int A, int B>
 void multiply() {
   Floats evenB[kTileRows], oddB[kTileRows];

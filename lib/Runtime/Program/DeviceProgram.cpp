@@ -312,7 +312,7 @@ std::vector<DeviceProgram::Range> DeviceProgram::findRanges(
       continue;
     const int64_t size = getDTypeBytes(type.dtype);
     char *data = reinterpret_cast<char *>(words[1]);
-    // Nothing says whether a function writes to a memref.
+    // A signature does not have whether a function writes to a memref.
     const bool isMemRef = type.kind == ValueType::MemRef;
     int64_t count = 1;
     for (size_t axis = 0; axis < rank; ++axis)

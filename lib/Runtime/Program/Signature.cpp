@@ -136,7 +136,7 @@ std::string WeightDeclaration::getFileName(int64_t i) const {
   std::string result = source.empty() ? name : source;
   if (!layers)
     return result;
-  // A name may say the layer's number more than once.
+  // A name may have the layer's number more than once.
   std::string number = std::to_string(firstLayer + i * layerStep);
   for (size_t hole = result.find("{}"); hole != std::string::npos;
        hole = result.find("{}", hole + number.size()))

@@ -30,7 +30,7 @@ void AdaptiveThreads::record(const RegionTimes &region) {
   held += time;
   if (held < hold && region.end < pauseEnd)
     return;
-  // Beyond the most that a region may ask for, there is no limit any more.
+  // A limit above the most threads of a region is none.
   limit = limit < (int64_t(1) << 31) ? 2 * limit : kNoLimit;
   held = balance = 0;
   pauseEnd = region.end + kMaxPause;

@@ -63,7 +63,7 @@ public:
   /// True if the work of a region that begins now is wanted.
   bool asksForWork(int64_t now) const { return now < measuringEnd; }
 
-  /// Takes in a region that `choose` had a say in.
+  /// Records the times of a region whose threads `choose` has limited.
   void record(const RegionTimes &region);
 
 private:

@@ -43,8 +43,8 @@ inline void failIfUnreal(int64_t bytes) {
 void *mapPages(size_t bytes);
 void unmapPages(void *pages, size_t bytes);
 
-/// Threads that the next region asked to use `maxThreads` (0: the default) will
-/// use here, to cut work by: 1 inside a parallel region.
+/// Threads that the next region with `maxThreads` (0: the default) will use
+/// here, to cut work by: 1 inside a parallel region.
 int64_t regionThreads(int64_t maxThreads);
 
 /// Threads as of `regionThreads`, for work whose results depend on their

@@ -63,7 +63,7 @@ struct Guard {
   Guard *outer;
 };
 
-/// Memory that bodies of loops get; goes back when its thread ends.
+/// Memory for bodies of loops, freed when its thread ends.
 struct Scratch {
   void *pages = nullptr;
   size_t bytes = 0;
@@ -92,9 +92,9 @@ thread_local int64_t chosenThreads = 0;
 
 thread_local AdaptiveThreads adaptiveThreads;
 
-/// See diffattn_rt_adapt_threads. Beside it OpenMP's number says whether it was
-/// chosen: unasked, OpenMP takes the number of processors that it finds when it
-/// is loaded. (Asking OpenMP for that number later is a system call.)
+/// See diffattn_rt_adapt_threads. OpenMP's number of threads counts as chosen
+/// if it differs from the number of processors when OpenMP is loaded, which is
+/// its default. (To read that number later is a system call.)
 std::atomic<bool> mayAdapt{true};
 const int processors = omp_get_num_procs();
 
