@@ -52,8 +52,8 @@ struct AttentionSpec {
   CpuTarget target;
   SpecSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
   SpecSize queries, keys, headDim, valueDim;
-  /// Operands of map 2 and lambda are absent where there is one map, whose
-  /// numbers of heads stand for those of map 2 then.
+  /// Operands; those of map 2 and lambda are absent where there is one map, and
+  /// its numbers of heads then are those of map 2 as well.
   SpecOperand q1, k1, q2, k2, v, lambda, normWeight, gate, output;
   /// The output before norm and gate: attention writes it beside the output,
   /// and its gradient reads it.
@@ -119,8 +119,8 @@ struct AttentionSpec {
   }
   /// Whether every score changes between the product and the softmax.
   bool editsEveryScore() const { return scores.softcap || addsBias(); }
-  /// How products are made: as the schedule says, or from f32 where the
-  /// operands do not suit that.
+  /// The atom of products: that of the schedule, or f32 if the operands do not
+  /// suit it.
   const ProductAtom &getAtom() const;
   /// Whether exponentials are kept as pairs of numbers of 16 bits.
   bool pairsExponentials() const;

@@ -31,7 +31,7 @@ struct BackwardSpec {
 
   /// The gradient that keys of a map are added to; absent if there is none.
   const SpecOperand &keySums(int map) const { return dK[sharesKeys ? 0 : map]; }
-  /// Whether gradients of scores are asked for.
+  /// Whether some destination needs gradients of scores.
   bool wantsScores() const {
     return dQ[0].present() || dQ[1].present() || keySums(0).present() ||
            keySums(1).present();

@@ -82,7 +82,7 @@ struct TileProduct {
   amx::TileType a, b, c;
   bool isZextA = false, isZextB = false;
 
-  /// Numbers of A that meet one lane of B in one step: 32 bits.
+  /// Numbers of A that are multiplied with one lane of B, 32 bits, in a step.
   int64_t pack() const { return isFloat() ? 2 : 4; }
   bool isFloat() const { return a.getElementType().isBF16(); }
   std::string name() const {
@@ -193,17 +193,17 @@ static LLVM::LLVMFuncOp getProduct(KernelBuilder &b, ModuleOp module,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The tiles of one function as memory in its frame, of which a value is the
-/// address. Each op that makes a tile has its own, written when it runs. A loop
-/// hands tiles on in memory of its own too, because the op that made one may
-/// run again while the last one is still to be read.
+/// Turns the tiles of one function into memory in its frame, of which a value
+/// is the address. Each op that makes a tile has its own, written when it runs.
+/// A loop carries tiles in memory of its own too, because the op that made one
+/// may run again while the last one is still to be read.
 class TileMemory {
 public:
   explicit TileMemory(FunctionOpInterface function)
       : function(function),
         b(function.getLoc(), getTarget(function), /*lanes=*/16) {}
 
-  /// Fails with an error where a tile is in the hands of other ops.
+  /// Fails with an error if another op takes or yields a tile.
   LogicalResult rewrite();
 
 private:

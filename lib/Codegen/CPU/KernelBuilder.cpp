@@ -323,8 +323,8 @@ Value KernelBuilder::loadStrided(Value base, Type element, Value index,
   Value result = zero();
   Value nothing = emitConstant(*this, f32, 0.0f);
   for (int64_t i = 0; i < lanes; ++i) {
-    // The last valid element stands in for those past the end, which must not
-    // be read.
+    // Elements past the end must not be read: the last valid one is read
+    // instead.
     Value inside = less(this->index(i), count);
     Value position = select(inside, this->index(i), sub(count, this->index(1)));
     Value scalar =

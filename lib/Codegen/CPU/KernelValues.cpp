@@ -51,8 +51,8 @@ KernelMasks::KernelMasks(KernelValues &v, Value batch)
   keyCount = b.max(b.min(valid, keys), b.index(0));
   if (!rules.reach)
     return;
-  // By default the last query stands at the last valid key, also where kv_len
-  // is beyond the keys in memory.
+  // By default the last query is at the last valid key, also where kv_len is
+  // beyond the keys in memory.
   const SpecOperand &given = spec.mask(MaskOperand::QOffset);
   Value offset = given.present() ? perBatch(given)
                                  : b.sub(b.max(valid, b.index(-kFarAway)),

@@ -144,8 +144,8 @@ public:
   MaskValue isWithinLeft(const MaskPoint &point, int64_t left) override;
   MaskValue isWithinRight(const MaskPoint &point, int64_t right) override;
 
-  /// The score of a pair by the masks that look at elements; those that know
-  /// the relation of tiles only where `inPartialTile`.
+  /// The score of a pair by the masks of elements; those with a relation of
+  /// tiles are applied only if `inPartialTile`.
   Value maskElements(Value score, bool inPartialTile);
 
 protected:
@@ -163,8 +163,8 @@ private:
   const ScoreRules &rules;
   Value batch;
   MaskTile rows;
-  /// The last scan of each operand: its lowest and highest are asked for one
-  /// after the other.
+  /// The last scan of each operand: its lowest and highest are used one after
+  /// the other.
   struct Scanned {
     MaskTile tile;
     Value lowest, highest;
@@ -188,7 +188,7 @@ void emitFinishRow(KernelValues &values, Value x, Value batch, Value signalHead,
 Value emitLambdaScalar(KernelValues &values, Value batch,
                        const HeadIndices &heads, Value row);
 
-/// The functions that a signature's caller hands to the runtime's parallel_for.
+/// The functions that the caller of a signature passes to parallel_for.
 /// body: (context: ptr, index: i64, scratch: ptr)
 LLVM::LLVMFuncOp emitPrefillKernel(KernelBuilder &b, ModuleOp module,
                                    StringRef name, const AttentionSpec &spec);

@@ -339,7 +339,7 @@ mlir::diffattn::getLaneProductKernel(KernelBuilder &b, ModuleOp module,
                 scalars = b.at(coefficients, b.f32, b.mul(key, lanes)),
                 tile = b.at(out, b.f32, b.add(b.mul(key, outStride), column));
           // The sums of all keys leave the caches between two blocks of
-          // queries: those of the next tile are asked for.
+          // queries: prefetch those of the next tile.
           for (int64_t k = keys; k < 2 * keys; ++k)
             for (int64_t bytes = 0; bytes < vectors * b.lanes * 4; bytes += 64)
               b.prefetch(tile, b.add(b.mul(outStride, 4 * k), bytes));

@@ -79,7 +79,8 @@ LLVM::LLVMFuncOp getProductKernel(KernelBuilder &b, ModuleOp module,
 /// p[key][lane] * values[lane][c], for `n` keys and `columns` columns, a
 /// multiple of the tile's width. Rows of p are `q_block_size` numbers apart; in
 /// pairs, neighbours in them are one, values are [ceil(rows / 2)][...], and the
-/// partner of an odd number's last lane meets zeros. `careful` as above.
+/// partner of an odd number's last lane is multiplied with zeros. `careful` as
+/// above.
 ///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rows, columns, n)
 LLVM::LLVMFuncOp getLaneProductKernel(KernelBuilder &b, ModuleOp module,
                                       CpuPrefillAttr schedule, int64_t vectors,

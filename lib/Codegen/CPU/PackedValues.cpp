@@ -88,7 +88,7 @@ Value mlir::diffattn::findPackedValues(KernelValues &v, Value context,
     return b.equal(b.rem(count, panelKeys), b.index(0));
   };
   Value address = b.load(b.i64, context, b.i64, b.index(v.spec.slots));
-  // Behind the last key lie zeros, behind others a key that is not asked for.
+  // Behind the last key are zeros, behind others a key outside of the range.
   Value ends =
       arith::OrIOp::create(b, isWhole(n), b.equal(b.add(first, n), keys));
   Value isPacked =

@@ -38,8 +38,8 @@ PackedValuesPlan emitPackedValuesPlan(KernelBuilder &b,
 LLVM::LLVMFuncOp emitPackValues(KernelBuilder &b, ModuleOp module,
                                 StringRef name, const AttentionSpec &spec);
 
-/// Where `n` keys from `first` on lie in packs: in the panels if they are there
-/// and nothing else stands in the last pack, else where `pack` leaves them.
+/// The address of `n` packed keys from `first` on: in the panels if they are
+/// packed there and the last pack has no other key, else the result of `pack`.
 Value findPackedValues(KernelValues &v, Value context, Value batch, Value head,
                        Value first, Value n, function_ref<Value()> pack);
 

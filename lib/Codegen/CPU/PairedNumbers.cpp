@@ -174,7 +174,8 @@ SmallVector<Value> PairedNumbers::loadColumns(KernelBuilder &b, Value row,
 
 Value PairedNumbers::multiplyAddCarefully(KernelBuilder &b, Value x, Value y,
                                           Value sum) const {
-  // A number that meets a 0 becomes 0, so that the instruction stays the same.
+  // Numbers that are multiplied with 0 become 0, so that the instruction stays
+  // the same.
   VectorType type = VectorType::get({2 * b.lanes}, b.getI16Type());
   Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(type));
   Value magnitudes = arith::ConstantOp::create(

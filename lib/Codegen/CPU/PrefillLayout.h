@@ -86,8 +86,8 @@ KeyParts takeKeyParts(ScratchParts &parts, const AttentionSpec &spec,
 struct ScoreParts {
   /// [lane] of masks' operands with an integer for each query, i64.
   Value integers[std::size(kMaskOperands)];
-  /// [KV block] how it stands to the block of queries (BlockRelation), i32;
-  /// null where all stand alike.
+  /// [KV block] its relation to the block of queries (BlockRelation), i32; null
+  /// if there are no masks with relations.
   Value relations;
   /// f32 scores of one KV block and map, for products by tiles; `scores` then
   /// holds exponentials alone, in pairs.

@@ -12,7 +12,7 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// How a KV block stands to the block of queries by the masks that know it.
+/// The relation of a KV block to the block of queries, by masks of tiles.
 enum BlockRelation : int64_t { kNone, kAll, kSome };
 
 //===----------------------------------------------------------------------===//
@@ -118,7 +118,7 @@ BiasScan PrefillScoring::scanBias(const PrefillItem &item,
   Value base =
       v.bias(item.batch, item.heads.noise, item.firstRow, kvBlock.first);
   // An additive bias is added even where it hides nothing, so only a boolean
-  // one asks for that.
+  // one needs that.
   return emitBiasScan(b, spec.bias(),
                       {base, v.stride(spec.bias(), 2), item.rows, kvBlock.n},
                       /*wantsNone=*/!spec.addsBias());

@@ -65,7 +65,7 @@ public:
 
   // Ranges and blocks of keys: PrefillMasks.cpp.
   KeyPartition cutKeys(const PrefillItem &item, const ScoringLayout &s);
-  /// Stores how each KV block stands to the block of queries.
+  /// Stores the relation of each KV block to the block of queries.
   void relateKvBlocks(const PrefillItem &item, const ScoringLayout &s,
                       const KeyPartition &keys);
   /// Runs `body` over the KV blocks of which a query may see a key.
@@ -80,8 +80,8 @@ public:
   void scoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
                     const KeyHeads &heads, const KeyPartition &keys,
                     Value number);
-  /// Stores exponentials of both maps relative to maxima that are final. Adds
-  /// them to the sums, which are not asked for again.
+  /// Stores exponentials of both maps relative to final maxima, and adds them
+  /// to the sums.
   void rescoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
                       const KeyHeads &heads, const KeyPartition &keys,
                       Value number);

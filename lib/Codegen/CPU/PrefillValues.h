@@ -53,8 +53,8 @@ public:
   /// Sets outputs to 0.
   void clear(const PrefillLayout &s);
   /// Turns sums into weights: 1 / sum of map 1, lambda / sum of map 2; 0 for a
-  /// row that saw no key. Adds sinks to them, and stores their logarithms where
-  /// these are asked for.
+  /// row without keys. Adds sinks to the sums, and stores their logarithms if
+  /// the op has destinations for them.
   void finishSums(const PrefillItem &item, const PrefillLayout &s);
   /// Adds a KV block of both maps to the output, in the second of two passes.
   void combineKvBlock(const PrefillItem &item, const PrefillLayout &s,

@@ -16,8 +16,7 @@ struct RowSums {
   /// The sum of exponentials relative to the maximum of the scores; 0 without
   /// keys.
   Value sum;
-  /// Loads that maximum, in the unit in which the kernel keeps scores, where it
-  /// is asked for.
+  /// Loads that maximum, in the unit in which the kernel keeps scores.
   function_ref<Value()> maximum;
 };
 
@@ -27,7 +26,7 @@ struct FinishedSums {
   /// the maximum before they are divided by that sum; null: 1.
   Value sum, factor;
   /// The natural logarithm of the sum of exponentials, -inf without keys; null
-  /// where nothing asks for it.
+  /// if not needed.
   Value logarithm;
 };
 

@@ -167,8 +167,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
         Value factor1 = loadFactor(args[2]), factor2 = loadFactor(args[3]);
         Value n = args[4], out = args[5], lastPair = b.div(b.add(n, -1), 2);
         TileBuilder tiles(b, atom.getNumber(b));
-        // `first` and the 31 keys after it. In the last tile the last pair
-        // stands in for those past it, whose weights are 0.
+        // `first` and the 31 keys after it. In the last tile, the last pair is
+        // read in place of those past it, whose weights are 0.
         auto combine = [&](Value first, bool isWhole) {
           Value firstPair = b.div(first, 2);
           auto weigh = [&](int64_t offset) {

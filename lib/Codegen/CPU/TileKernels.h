@@ -83,7 +83,7 @@ struct FewScores {
   int64_t rows;
   /// Columns of a key that are multiplied, an even number, where it is known.
   std::optional<int64_t> columns;
-  /// Whether lines are asked for `ahead` bytes behind those that are read.
+  /// Whether lines are prefetched `ahead` bytes behind those that are read.
   bool prefetches = false;
 };
 

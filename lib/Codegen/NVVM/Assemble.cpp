@@ -18,7 +18,7 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// The number that stands before `unit` in `line`.
+/// The number before `unit` in `line`.
 static int64_t numberBefore(StringRef line, StringRef unit) {
   size_t end = line.find(unit);
   if (end == StringRef::npos)
@@ -88,8 +88,8 @@ std::optional<std::string> mlir::diffattn::findPtxas(const PtxasSearch &search,
   return std::nullopt;
 }
 
-/// Whether `bytes` are an object for NVIDIA's GPUs as far as its header says,
-/// with its table of sections: an assembler that was cut short leaves less.
+/// Whether `bytes` have the header of an object for NVIDIA's GPUs, and its
+/// table of sections: an assembler that was killed leaves less.
 static bool isCubin(StringRef bytes) {
   auto file = llvm::object::ELF64LEFile::create(bytes);
   if (!file) {

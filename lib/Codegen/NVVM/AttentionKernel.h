@@ -55,10 +55,10 @@ struct AttentionKernel {
   /// batches) or, of packed sequences, (parts, heads), of which those without
   /// queries run nothing.
   void forQueries(function_ref<void(const QueryBlock &)> body);
-  /// Packed sequences lie in parts of at most `rows` queries, `part`s behind
-  /// one another. Each begins with part cu_seqlens_q / rows + its number, so
-  /// that there are parts enough for it before the next one begins, and the
-  /// host knows the number of all: queries / rows + sequences.
+  /// A part of a packed sequence: at most `rows` queries. Sequence n begins
+  /// with part cu_seqlens_q[n] / rows + n, so that there are parts enough for
+  /// it before the next one begins, and their number does not depend on the
+  /// bounds: queries / rows + sequences.
   struct Part {
     Value sequence, firstRow;
   };

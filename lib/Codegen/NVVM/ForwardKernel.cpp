@@ -273,8 +273,8 @@ void ForwardKernel::combine() {
 void ForwardKernel::emit() {
   locate();
   bringQueries();
-  // Copies by element are done when they are made; tiles that are asked for
-  // first gain nothing then, and were seen to spill.
+  // Copies by element are synchronous: to start those of tiles first would gain
+  // nothing, and was seen to spill.
   if (spec.elementwise)
     keepQueries();
   pipeline->start(firstTile, endTile);

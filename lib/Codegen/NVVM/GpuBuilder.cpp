@@ -330,7 +330,7 @@ void GpuBuilder::checkIndex(StringRef table, Value isOutside, Value entry) {
       ArrayAttr());
 }
 
-// Control flow. Blocks stand in the order in which they run.
+// Control flow. Blocks are in the order in which they run.
 
 GpuBuilder::Values GpuBuilder::branch(Value condition,
                                       function_ref<Values()> then,

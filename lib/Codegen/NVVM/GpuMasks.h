@@ -52,10 +52,10 @@ public:
       return value == other.value && offset == other.offset;
     }
   };
-  /// The keys that queries see by the masks that are intervals. Bounds hold
-  /// until the next call, and are emitted by `emit`, which a caller asks for
-  /// the form that it compares: the end of a range, or with `plus` = -1 its
-  /// last key, takes one instruction less at one place or the other.
+  /// The keys that queries see by the masks that are intervals. Bounds are
+  /// valid until the next call, and are emitted by `emit` in the form that the
+  /// caller compares: the end of a range, or with `plus` = -1 its last key.
+  /// Either takes one instruction less in some comparisons.
   VisibleRange getRange(Query first, Query last);
   VisibleRange getRange(Value query) { return getRange({query}, {query}); }
   Value emit(MaskValue bound, int64_t plus = 0);
@@ -66,7 +66,7 @@ public:
   // Masks that are evaluated for each score. Kernels that take keys one by one,
   // and those of gradients, evaluate masks of tiles in this way too.
   bool hasElements() const { return !elementMasks.empty(); }
-  /// Whether `AlignedPairs` may be asked for.
+  /// Whether `AlignedPairs` may be used.
   bool mayLoadPairs() const;
   /// Sets the noise head, and then the query, whose elements are read from here
   /// on.
@@ -189,7 +189,7 @@ private:
   SmallVector<MaskAttrInterface> elementMasks, tileMasks;
   SmallVector<ScoreElements> elements;
   SmallVector<TileElements> tileElements;
-  /// The query of `maskInTile` while it asks, else none.
+  /// The query of `maskInTile` while it runs, else none.
   std::optional<unsigned> tileQuery;
   SmallVector<Term> terms;
   llvm::SmallDenseMap<Value, Value> positions;

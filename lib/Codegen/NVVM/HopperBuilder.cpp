@@ -116,7 +116,7 @@ void HopperBuilder::startEarly() {
   b.setInsertionPointToStart(&entry);
   // Ahead of the wait, where it hides the most: the next kernel waits for the
   // end of this one all the same. Every block waits, also one without work:
-  // kernels further on know of those ahead through this one alone.
+  // kernels further on are ordered behind those ahead through this one alone.
   call("griddepcontrol.launch.dependents", {});
   const auto count = static_cast<unsigned>(pointers.size());
   SmallVector<Value> behind =

@@ -212,8 +212,8 @@ bool storesGateGradient(const GpuKernelSpec &spec) {
 bool storesGateGradientByElement(const GpuKernelSpec &spec) {
   return storesGateGradient(spec) && spec.elementwise;
 }
-/// Flags tell of the norm and of lambda, and whether the bias may be loaded in
-/// pairs.
+/// Flags choose the norm and lambda's activation, and allow the bias to be
+/// loaded in pairs.
 bool readsFlags(const GpuKernelSpec &spec) {
   if (isOfGradients(spec))
     return hasSecondMap(spec);

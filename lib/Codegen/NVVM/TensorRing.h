@@ -16,14 +16,14 @@ namespace mlir::diffattn::gpucode {
 /// the queries before it. One thread starts all copies, each by a tensor map;
 /// the warps that compute read.
 ///
-/// Safety. Of each stage, K and V have a barrier that counts their bytes: they
-/// are read after its phase. A third one counts the warps that have read the
-/// stage: it is filled again after its phase. So a stage has been read as many
-/// times as the one that fills it comes round, and parities tell phases apart.
+/// Safety. K and V of each stage have a barrier each that counts their bytes:
+/// they are read after its phase. A third one counts the warps that have read
+/// the stage: it is filled again after its phase. So readers and the thread
+/// that fills are at most one phase apart, which the parity distinguishes.
 ///
-/// The place of the queries is like a stage that one tile of queries fills: the
-/// copies' bytes arrive at a barrier of its own. Of a persistent block another
-/// one counts the warps that need it no more.
+/// The memory of the queries is like a stage that one tile of queries fills:
+/// the copies' bytes arrive at a barrier of its own. In a persistent block
+/// another barrier counts the warps that no longer need it.
 ///
 /// In a cluster each block brings a part of every tile for all of them. So a
 /// stage is filled again after all of them have read it, each of which arrives

@@ -16,8 +16,8 @@ struct AttentionKernel;
 class PageTable;
 
 /// Rows of 16-bit numbers in shared memory. The 16-byte chunk c of row r lies
-/// at r * pitch + 16 * (c ^ f(r)): neither ldmatrix nor cp.async then meets a
-/// bank twice.
+/// at r * pitch + 16 * (c ^ f(r)), so that neither ldmatrix nor cp.async has
+/// bank conflicts.
 struct SharedTile {
   Value base; // !llvm.ptr<3>
   int64_t rows, width, pitch;
@@ -84,7 +84,7 @@ struct ChunkWalk {
                    function_ref<void()> body);
   /// Passes after which the swizzle repeats.
   int64_t repeat() const { return static_cast<int64_t>(targets.size()); }
-  /// Where the chunk of (pass, column) goes.
+  /// The address of the chunk of (pass, column).
   Value target(GpuBuilder &b, const SharedTile &tile, int64_t pass,
                int64_t column);
 

@@ -74,7 +74,7 @@ void TileQueue::store(int64_t first, ArrayRef<Value> words) {
     b.store(word, address(first + i), 4);
 }
 SmallVector<Value> TileQueue::load(int64_t first, int64_t count) {
-  // By the lane that will say that the warp has read it.
+  // By the lane that will release the ticket for the warp.
   Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
   Values words = b.branch(
       isFirst,

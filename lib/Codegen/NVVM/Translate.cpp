@@ -54,8 +54,8 @@ createTargetMachine(const GpuTarget &target) {
       llvm::CodeGenOptLevel::Default));
 }
 
-/// Whether the back end has instructions for `function`; it ends the process
-/// where it meets an intrinsic that it would make a call of a library.
+/// Whether the back end has instructions for `function`; it ends the process at
+/// an intrinsic that it would lower to a call of a library.
 static bool isInstruction(const llvm::Function &function) {
   switch (function.getIntrinsicID()) {
   case llvm::Intrinsic::not_intrinsic:

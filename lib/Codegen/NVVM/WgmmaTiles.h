@@ -15,9 +15,9 @@ namespace mlir::diffattn::gpucode {
 /// Elements that one wgmma instruction contracts.
 inline constexpr int64_t kWgmmaDepth = 16;
 
-/// The named barriers of a kernel by warpgroups, but 0: where both warpgroups
-/// that multiply meet, and from a number on one for each of them, where it
-/// waits for its turn, and where its own threads meet.
+/// The named barriers of a kernel by warpgroups, but 0: one of both warpgroups
+/// that multiply, and for each of these one at which it waits for its turn, and
+/// one of its own threads.
 struct WgmmaBarriers {
   static constexpr int64_t kReaders = 1, kTurn = 2, kGroup = 4;
   /// Threads that multiply.
