@@ -64,12 +64,12 @@ private:
     Type element;
     Value stride, columns;
     bool padded;
-    /// How many bytes further a row lies that is asked for while one is read;
-    /// null where they lie in caches.
+    /// Bytes from a row that is read to the one that is prefetched meanwhile;
+    /// null where rows are in caches.
     Value ahead = Value();
-    /// Where the rows of a later tile begin, one behind the other, which are
-    /// asked for in the order of their addresses while this one is read in
-    /// parts, and what they are made of. Null: none are.
+    /// Address and element type of the contiguous rows of a later tile, which
+    /// are prefetched in the order of their addresses while this one is read in
+    /// parts. Null: none are.
     Value next = Value();
     Type nextElement = Type();
   };
@@ -117,18 +117,18 @@ private:
   /// Whether a row of `operand` ends before the next one begins: an i1, or null
   /// where rows are known to follow each other or are read otherwise.
   Value findGaps(Operand operand, Value columns);
-  /// Where there are gaps, asks for `count` rows as far ahead of row `first`
-  /// behind `base` as the schedule says.
+  /// Prefetches `count` rows, `prefetch_rows` of the schedule ahead of row
+  /// `first` behind `base`, if there are gaps between rows.
   void prefetchApart(Operand operand, Value base, Value columns, Value first,
                      Value count);
-  /// How far ahead rows of `columns` are asked for, in bytes.
+  /// The distance at which rows of `columns` are prefetched, in bytes.
   Value getBytesAhead(Operand operand, Value columns);
-  /// Asks for `count` columns from `column` on of the row that lies as far
-  /// ahead of `row` as `rows` says.
+  /// Prefetches `count` columns from `column` on of the row that lies
+  /// `rows.ahead` bytes behind `row`.
   void prefetchAhead(const Rows &rows, Value row, Value column, int64_t count);
-  /// Asks for a piece of `rows.next`, of `count` columns: each pair of a `key`
-  /// of this tile and a first `column` has its own, so that all pieces have
-  /// been asked for when this tile has been read.
+  /// Prefetches a piece of `rows.next`, of `count` columns: each pair of a
+  /// `key` of this tile and a first `column` has its own, so that all pieces
+  /// are prefetched when this tile has been read.
   void prefetchNext(const Rows &rows, Value column, Value key, int64_t count);
   /// `count` rows of `columns` from key `first` of the item on, in the pages of
   /// one head, which begin at `base`: where they lie if tiles of `tile` keys do
@@ -202,9 +202,9 @@ private:
   // The item: its batch, group and block of `n` keys from `begin` on, of which
   // some query sees `seenFromBegin`.
   Value item, batch, group, block, begin, n, seenFromBegin;
-  /// By the masks that know tiles and by what the bias holds, each query sees
-  /// each key of the item; null without such masks. For scores, a bias that is
-  /// added does not count.
+  /// i1: whether each query sees each key of the item, by masks of tiles and by
+  /// the bias; null without such masks. For scores, an additive bias does not
+  /// count.
   Value seesAll;
   /// Whether values are multiplied as if some of the item's keys were hidden,
   /// apart from ranges of keys.

@@ -18,7 +18,7 @@ public:
   using SplitKVCall::SplitKVCall;
 
   /// The factors of a row's blocks, with sinks in its sums, which are added
-  /// once: where all blocks meet. Stores the logarithms of these sums.
+  /// once, to the sum over all blocks. Stores the logarithms of these sums.
   void emitFactors(Value index);
   void emitMerge(Value index, Value scratch);
 

@@ -13,8 +13,8 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// How many rows of a head of keys meet a tile of keys, largest first. Each
-/// number is compiled apart, and one query is to take one.
+/// Numbers of rows of a head of keys that are multiplied with a tile of keys,
+/// largest first. Each is compiled by itself, and one query should take one.
 static SmallVector<int64_t> getRowCounts(std::optional<int64_t> rows,
                                          std::optional<int64_t> perQuery) {
   SmallVector<int64_t> counts;

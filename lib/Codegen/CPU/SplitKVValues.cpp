@@ -16,7 +16,7 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Keys of a tile where rows that lie apart are asked for once a tile.
+/// Keys of a tile where rows that lie apart are prefetched once a tile.
 static constexpr int64_t kApartKeys = 32;
 
 SmallVector<Value, 2> SplitKVKernel::getExponentials(Value head, Value query) {
@@ -122,10 +122,10 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
     };
     if (!isCareful)
       return add(Value());
-    // A hidden key's value may be Inf or NaN, which 0 does not silence. Weights
-    // do not tell: those of a visible key may cancel. The sum of a pack is that
-    // of its visible keys to the last bit, so that a row which sees all of them
-    // need not be careful.
+    // A hidden key's value may be Inf or NaN, which 0 does not silence. A
+    // weight of 0 does not mean hidden: those of a visible key may cancel. The
+    // sum of a pack is that of its visible keys to the last bit, so that a row
+    // which sees all of them need not be careful.
     Value kept = b.index(0);
     const int64_t bits = 32 / of.pack;
     for (int64_t packed = 0; packed < of.pack; ++packed) {
@@ -242,8 +242,8 @@ void SplitKVKernel::multiplyValues() {
       Rows values = spec.isPaged() || size == schedule.getPvKeys()
                         ? getValueTile(inPlace, first, end)
                         : inPlace;
-      // While several rows meet the tile, or it is widened first, memory would
-      // not be asked for more.
+      // While several rows use the tile, or it is widened first, nothing else
+      // would be read from memory.
       const bool readsInPlace = pairsValues || valueAtom.readsRows(b, spec.v);
       if (size == schedule.getPvKeys() && spec.v.hasUnitColumns() &&
           inPlace.ahead && !(isOneRow && readsInPlace)) {
