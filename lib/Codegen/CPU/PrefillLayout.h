@@ -87,7 +87,7 @@ struct ScoreParts {
   /// [lane] of masks' operands with an integer for each query, i64.
   Value integers[std::size(kMaskOperands)];
   /// [KV block] its relation to the block of queries (BlockRelation), i32; null
-  /// if there are no masks with relations.
+  /// without a bias and masks of tiles.
   Value relations;
   /// f32 scores of one KV block and map, for products by tiles; `scores` then
   /// holds exponentials alone, in pairs.
