@@ -56,7 +56,7 @@ def _checked_heads(builder: Builder) -> list[int | None]:
     options, names = builder.options, [builder.input(number) for number in range(3)]
     shapes = [builder.sizes(name) for name in names]
     if None in shapes or {len(shape) for shape in shapes} not in ({3}, {4}):
-        raise Refused(f"expected q, k and v of 3 axes each, or of 4, but got {_told(builder, names)}")
+        raise Refused(f"expected q, k and v of 3 axes each, or of 4, but got {_sizes_of_each(builder, names)}")
     if (mode := options.get("qk_matmul_output_mode", 0)) not in range(4):
         raise Refused(f"expected qk_matmul_output_mode from 0 to 3, but got {mode}")
     past_key, past_value, lengths = (builder.input(number) for number in (4, 5, 6))
@@ -65,7 +65,7 @@ def _checked_heads(builder: Builder) -> list[int | None]:
     if past_key and lengths:
         raise Refused(f"expected past_key or nonpad_kv_seqlen, but got both, {shown(past_key)} and {shown(lengths)}")
     if any(len(builder.sizes(name) or ()) != 4 for name in (past_key, past_value) if name):
-        raise Refused(f"expected past_key and past_value of 4 axes, but got {_told(builder, [past_key, past_value])}")
+        raise Refused(f"expected past_key and past_value of 4 axes, but got {_sizes_of_each(builder, [past_key, past_value])}")
     if len(shapes[0]) == 4:
         heads = [shape[1] for shape in shapes[:2]]
     else:
@@ -73,7 +73,7 @@ def _checked_heads(builder: Builder) -> list[int | None]:
         divided = zip(shapes, (heads[0], heads[1], heads[1]))
         if not all(heads) or any(shape[2] is not None and shape[2] % count for shape, count in divided):
             raise Refused("expected q_num_heads and kv_num_heads that divide the widths of rows, but got "
-                          f"{heads[0]} and {heads[1]} for {_told(builder, names)}")
+                          f"{heads[0]} and {heads[1]} for {_sizes_of_each(builder, names)}")
     if None not in heads and (not all(heads) or heads[0] % heads[1]):
         raise Refused("expected a number of query heads that is a multiple of that of key heads, but got "
                       f"{heads[0]} and {heads[1]}")
@@ -87,12 +87,12 @@ def _check_mask(builder: Builder, heads: int | None) -> None:
         return
     sizes, length = builder.sizes(mask), _length(builder)
     if not sizes or len(sizes) > 4:
-        raise Refused(f"expected attn_mask of 1 to 4 axes, but got {_told(builder, [mask])}")
+        raise Refused(f"expected attn_mask of 1 to 4 axes, but got {_sizes_of_each(builder, [mask])}")
     scores = [q[0], heads, q[-2], length]
     fits = all(size in (1, None) or full in (size, None) for size, full in zip(reversed(sizes[:-1]), reversed(scores[:-1])))
     if not fits or None not in (sizes[-1], length) and sizes[-1] > length:
         raise Refused(f"expected attn_mask that fits [batch, query heads, queries, keys] = {sizes_text(scores)}, whose last axis "
-                      f"may be shorter, but got {_told(builder, [mask])}")
+                      f"may be shorter, but got {_sizes_of_each(builder, [mask])}")
 
 
 def _length(builder: Builder) -> int | None:
@@ -101,8 +101,8 @@ def _length(builder: Builder) -> int | None:
     return None if None in parts else sum(parts)
 
 
-def _told(builder: Builder, names: list[str]) -> str:
-    return " and ".join(f"{shown(name)} {builder.told(name)}" for name in names)
+def _sizes_of_each(builder: Builder, names: list[str]) -> str:
+    return " and ".join(f"{shown(name)} {builder.describe_sizes(name)}" for name in names)
 
 
 def _scale(builder: Builder, q: str) -> str:

@@ -93,8 +93,8 @@ class Builder:
         sizes = self.sizes(name)
         return not name or sizes is not None and all(size == 1 for size in sizes)
 
-    def told(self, name: str) -> str:
-        """The sizes, for messages."""
+    def describe_sizes(self, name: str) -> str:
+        """The sizes of a value, for messages."""
         return type_text(self._known.get(name))
 
     def numbered(self, name: str, axis: int) -> Fraction | None:

@@ -58,11 +58,11 @@ def _replace(builder: Builder) -> bool:
 def _cumsum(builder: Builder) -> bool:
     """The sum over the places that count: at place i those up to i, without i itself if it is exclusive, from the other end if it is
     reversed."""
-    x, told = builder.input(0), builder.array(builder.input(1))
+    x, constant = builder.input(0), builder.array(builder.input(1))
     rank = len(builder.sizes(x) or ())
-    if told is None or not -rank <= told.item() < rank:
+    if constant is None or not -rank <= constant.item() < rank:
         return False
-    axis = told.item() % rank
+    axis = constant.item() % rank
     compare = ("Less" if builder.options.get("exclusive") else "LessOrEqual") if not builder.options.get("reverse") else (
         "Greater" if builder.options.get("exclusive") else "GreaterOrEqual")
     places = builder.places(x, axis)
@@ -126,7 +126,8 @@ def _along(builder: Builder, name: str) -> str:
     if builder.is_number(name) and len(sizes) <= rank:
         return name
     if not -rank <= axis < rank or len(sizes) != 1:
-        raise Refused(f"expected DequantizeLinear along an axis, not by blocks, but got axis {axis} of {builder.told(builder.input(0))} and scales of {builder.told(name)}")
+        raise Refused(f"expected DequantizeLinear along an axis, not by blocks, but got axis {axis} of "
+                      f"{builder.describe_sizes(builder.input(0))} and scales of {builder.describe_sizes(name)}")
     behind = list(range(1, rank - axis % rank))
     return builder.op("Unsqueeze", name, builder.constant(behind)) if behind else name
 

@@ -69,7 +69,7 @@ def read_model(path: str) -> ModelFile:
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-        raise IRError(f"{path}: expected a sound ONNX model, but got: {said(error)}") from None
+        raise IRError(f"{path}: expected a sound ONNX model, but got: {message_of(error)}") from None
     return ModelFile(path, proto, len(inputs), dict(zip(weight_names(weights), weights.values())))
 
 
@@ -116,18 +116,18 @@ def _array(path: str, tensor) -> np.ndarray | None:
         onnx.checker.check_tensor(tensor)
         return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(dtype, copy=False).reshape(shape)
     except (onnx.checker.ValidationError, ValueError, TypeError, OverflowError) as error:
-        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected elements for shape {list(shape)}, but got: {said(error)}") from None
+        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected elements for shape {list(shape)}, but got: {message_of(error)}") from None
 
 
 def _external(path: str, tensor, dtype: np.dtype, shape) -> np.ndarray:
     """The tensor in its own file, which is mapped."""
     what = f"{path}: initialiser {shown(tensor.name)}"
     try:
-        told = ExternalDataInfo(tensor)
+        info = ExternalDataInfo(tensor)
     except ValueError as error:
-        raise WeightsError(f"{what}: expected numbers of bytes as the offset and the length of its external data, but got: {said(error)}") from None
-    place = _place(what, path, told.location)
-    offset, length, expected = told.offset or 0, told.length, math.prod(shape) * dtype.itemsize
+        raise WeightsError(f"{what}: expected numbers of bytes as the offset and the length of its external data, but got: {message_of(error)}") from None
+    place = _place(what, path, info.location)
+    offset, length, expected = info.offset or 0, info.length, math.prod(shape) * dtype.itemsize
     if any(size < 0 for size in shape):
         raise IRError(f"{what}: expected sizes of at least 0, but got {list(shape)}")
     if length is not None and length != expected:
@@ -150,7 +150,7 @@ def _place(what: str, path: str, location: str) -> str:
     return place
 
 
-def said(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """The message of another library's error about a model, in one line."""
     return shown(" ".join(str(error).split()), 400)
 

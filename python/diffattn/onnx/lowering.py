@@ -21,7 +21,7 @@ from .assertions import assert_pads
 from .builder import ONNX, Refused, type_text, types_of
 from .builtins import make_calls, mark
 from .decompositions import decompose
-from .files import DTYPES, ModelFile, said, type_name, type_names
+from .files import DTYPES, ModelFile, message_of, type_name, type_names
 from .opsets import expand, upgrade
 from .origins import Origins
 from .reshapes import spell_reshapes
@@ -51,8 +51,8 @@ def lower(file: ModelFile) -> Imported:
         origin = origins.of(error.name)
         raise CompileError(f"{file.path}: {f'{origin}: ' if origin else ''}{error}") from None
     except _UNSOUND as error:
-        told = _uninferred(proto, origins, error)
-        raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got{told}") from None
+        reason = _uninferred(proto, origins, error)
+        raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got{reason}") from None
     results = [_value(file, "output", value) for value in proto.graph.output]
     module = _linalg(file, proto, origins)
     weights = {file.count + number: name for number, name in enumerate(file.weights)}
@@ -79,7 +79,7 @@ def _uninferred(proto: onnx.ModelProto, origins: Origins, error: Exception) -> s
     """The node that onnx refuses, the sizes of its inputs, and what it says."""
     origin, reason = origins.of_inference(error)
     if origin is None:
-        return f": {said(error)}"
+        return f": {message_of(error)}"
     try:
         known = types_of(onnx.shape_inference.infer_shapes(proto).graph)
     except _UNSOUND:
@@ -113,8 +113,8 @@ def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> ir.Mod
         text = operation.get_asm(enable_debug_info=True)
     except Exception as error:  # the importer raises many classes
         origin = origins.of(_unimported(graph, importer))
-        told = f" {origin}" if origin else ""
-        raise CompileError(f"{file.path}: expected a model that torch-mlir lowers, but got{told}: {said(error)}") from None
+        origin_text = f" {origin}" if origin else ""
+        raise CompileError(f"{file.path}: expected a model that torch-mlir lowers, but got{origin_text}: {message_of(error)}") from None
     status, lowered, messages = _run_passes(text, to_linalg(context, "torch-onnx-to-torch-backend-pipeline"))
     if status:
         raise _refused(file, origins, messages if status > 0 else "its program crashed")

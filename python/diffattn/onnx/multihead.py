@@ -130,7 +130,7 @@ def _width(builder: Builder, of_values: bool = False) -> int:
     sizes = builder.sizes(packed[0] if packed and (of_values or packed[1] == 3) else name)
     width = sizes[-1] // _count(builder) if sizes and len(sizes) == 3 and sizes[-1] else sizes[-1] if sizes else None
     if width is None:
-        raise Refused(f"expected {NAME} of heads of known width, but got {builder.told(name)}")
+        raise Refused(f"expected {NAME} of heads of known width, but got {builder.describe_sizes(name)}")
     return width
 
 
@@ -165,7 +165,7 @@ def _check(builder: Builder) -> None:
         raise Refused(f"expected past_key and past_value together, but got {'past_key' if 'past_key' in given else 'past_value'} alone")
     ranks = [len(builder.sizes(builder.input(number)) or ()) if builder.input(number) else None for number in range(3)]
     if ranks not in ([3, 3, 3], [3, 4, 4], [3, 5, None], [5, None, None]):
-        shapes = " and ".join(f"{name} {builder.told(builder.input(number))}" for number, name in enumerate(_INPUTS[:3]) if builder.input(number))
+        shapes = " and ".join(f"{name} {builder.describe_sizes(builder.input(number))}" for number, name in enumerate(_INPUTS[:3]) if builder.input(number))
         raise Refused(f"expected {NAME} of rows, of rows and heads, or of packed heads, but got {shapes}")
     if "bias" in given and _packed(builder):
         raise Refused(f"expected {NAME} of packed heads without a bias, but got one")
@@ -183,10 +183,10 @@ def _kept(builder: Builder, k: str) -> str:
     rank = len(builder.sizes(mask) or ())
     if rank == 1:
         if builder.numbered(mask, 0) is None or builder.numbered(mask, 0) != builder.numbered(builder.input(0), 0):
-            raise Refused(f"expected key_padding_mask with one number of keys for each sequence, but got {builder.told(mask)}")
+            raise Refused(f"expected key_padding_mask with one number of keys for each sequence, but got {builder.describe_sizes(mask)}")
         lengths = builder.op("Cast", mask, to=onnx.TensorProto.INT64)
         return builder.op("Less", builder.places(k, 2), builder.op("Unsqueeze", lengths, builder.constant([1, 2, 3])))
     if rank not in (2, 3):
-        raise Refused(f"expected key_padding_mask of 1 to 3 axes, but got {builder.told(mask)}")
+        raise Refused(f"expected key_padding_mask of 1 to 3 axes, but got {builder.describe_sizes(mask)}")
     axes = builder.constant([1, 2] if rank == 2 else [1])
     return builder.op("Greater", builder.op("Unsqueeze", mask, axes), builder.number(0, mask))

@@ -9,7 +9,7 @@ import onnx.version_converter
 from onnx import helper
 
 from .builder import ONNX, Refused
-from .files import said
+from .files import message_of
 from .walk import graphs_of, nodes_of
 
 OPSET = 18
@@ -34,7 +34,7 @@ def upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
     try:
         made = onnx.version_converter.convert_version(proto, OPSET)
     except (onnx.version_converter.ConvertError, RuntimeError) as error:
-        raise Refused(f"expected a model that onnx converts from opset {version} to {OPSET}, but got: {said(error)}") from None
+        raise Refused(f"expected a model that onnx converts from opset {version} to {OPSET}, but got: {message_of(error)}") from None
     # The converter infers sizes under names of its own: the model's take their place.
     del made.graph.value_info[:], made.graph.output[:]
     made.graph.value_info.extend(proto.graph.value_info)
@@ -45,18 +45,18 @@ def upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def expand(proto: onnx.ModelProto) -> bool:
     """Changes the model; gives whether there was anything to do. The types of its values must have been inferred."""
-    found = [node for node in nodes_of(proto.graph) if node.op_type in _FUNCTIONS and node.domain in ONNX]
-    for node in found:  # onnx leaves attributes out of functions where they are left out of nodes
+    nodes = [node for node in nodes_of(proto.graph) if node.op_type in _FUNCTIONS and node.domain in ONNX]
+    for node in nodes:  # onnx leaves attributes out of functions where they are left out of nodes
         given = {attribute.name for attribute in node.attribute}
         schema = onnx.defs.get_schema(node.op_type, opset_of(proto), "")
         node.attribute.extend(one.default_value for name, one in schema.attributes.items() if one.default_value.name and name not in given)
-    if found:
+    if nodes:
         makers = _makers(proto.graph)
         for graph in (proto.graph, *(inner for node in nodes_of(proto.graph) for inner in graphs_of(node))):  # of whose initialisers it knows no types
             graph.value_info.extend(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in graph.initializer)
         proto.CopyFrom(onnx.inliner.inline_selected_functions(proto, [("", name) for name in _FUNCTIONS], inline_schema_functions=True))
         _name_nodes(proto.graph, makers)
-    return bool(found)
+    return bool(nodes)
 
 
 def opset_of(proto: onnx.ModelProto) -> int | None:

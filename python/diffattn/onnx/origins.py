@@ -64,8 +64,8 @@ class Origins:
 
 def number_of(operation) -> int | None:
     """The number, in the graph that is imported, of the node that the importer made an operation of; None: of no node."""
-    found = _NODE.match(str(operation.location))
-    return int(found[1]) if found else None
+    match = _NODE.match(str(operation.location))
+    return int(match[1]) if match else None
 
 
 def _full_name(domain: str, name: str) -> str:

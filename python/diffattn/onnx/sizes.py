@@ -197,8 +197,8 @@ class Sizes:
 
     def equal(self, node, options):
         """Sizes are not negative; symbols may be any that is not."""
-        told = self.elementwise(node, {}, lambda a, b: Fraction(1) if a == b else Fraction(0) if (is_known(a) and is_known(b)) or a < 0 or b < 0 else None)
-        return None if told is None or None in told else told
+        results = self.elementwise(node, {}, lambda a, b: Fraction(1) if a == b else Fraction(0) if (is_known(a) and is_known(b)) or a < 0 or b < 0 else None)
+        return None if results is None or None in results else results
 
     def where(self, node, options):
         return self.elementwise(node, {}, lambda condition, a, b: a if condition else b)

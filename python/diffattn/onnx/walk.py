@@ -9,14 +9,14 @@ import onnx
 
 def messages(proto, kind=object) -> Iterator:
     """Yields the messages of a kind, `proto` itself too."""
-    found = [proto]
-    while found:
-        message = found.pop()
+    pending = [proto]
+    while pending:
+        message = pending.pop()
         if isinstance(message, kind):
             yield message
         for field, value in message.ListFields():
             if field.type == field.TYPE_MESSAGE:
-                found += [value] if hasattr(value, "ListFields") else value
+                pending += [value] if hasattr(value, "ListFields") else value
 
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
