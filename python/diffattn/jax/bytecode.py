@@ -21,8 +21,8 @@ def to_text(data: bytes) -> str:
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "JAX_PLATFORMS": "cpu"})
     if not done.returncode:
         return done.stdout.decode()
-    said = done.stderr.decode(errors="replace")
-    reason = said[said.rindex(_MARK) + len(_MARK):].strip() if _MARK in said else shown("its reader crashed")
+    message = done.stderr.decode(errors="replace")
+    reason = message[message.rindex(_MARK) + len(_MARK):].strip() if _MARK in message else shown("its reader crashed")
     raise IRError(f"expected a module of StableHLO that jaxlib reads, but got: {reason}")
 
 

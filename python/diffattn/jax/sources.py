@@ -58,9 +58,9 @@ class Traced:
         except DiffAttnError:
             raise
         except Exception as error:  # of the function, and of many classes
-            said = " ".join(str(error).split())
-            raise CompileError(f"{self.name}: expected a function that JAX traces, but it gave {type(error).__name__}: {shown(said, 600)}"
-                               + (f"; {_STATIC}" if "static argument" in said else "")) from error
+            message = " ".join(str(error).split())
+            raise CompileError(f"{self.name}: expected a function that JAX traces, but it gave {type(error).__name__}: {shown(message, 600)}"
+                               + (f"; {_STATIC}" if "static argument" in message else "")) from error
         self._out_tree = lowered.out_tree
         return parse(make_context(), _bytecode(lowered.compiler_ir("stablehlo")))
 
@@ -75,8 +75,8 @@ class Traced:
         try:
             jax.eval_shape(self._symbolic.call, *leaves)
         except ValueError as error:
-            said = " ".join(str(error).split()).split(" Please see ")[0].rstrip(" ,.")
-            raise InputError(f"{self.name}: expected sizes that fit those that it was compiled for, but got {shown(said, 600)}") from None
+            message = " ".join(str(error).split()).split(" Please see ")[0].rstrip(" ,.")
+            raise InputError(f"{self.name}: expected sizes that fit those that it was compiled for, but got {shown(message, 600)}") from None
 
 
 def _bytecode(module: ir.Module) -> bytes:
@@ -119,10 +119,10 @@ def _other_structure(wanted, given) -> InputError:
             jax.tree_util.tree_unflatten(tree, range(tree.num_leaves)))[0]] for tree in (wanted, given))
     except Exception:  # of a caller's class, which does not take numbers for what it holds
         names = others = []
-    told = [f"without {', '.join(missing)}"] if (missing := [name for name in names if name not in others]) else []
-    told += [f"with {', '.join(more)}"] if (more := [name for name in others if name not in names]) else []
+    differences = [f"without {', '.join(missing)}"] if (missing := [name for name in names if name not in others]) else []
+    differences += [f"with {', '.join(more)}"] if (more := [name for name in others if name not in names]) else []
     return InputError(f"expected arguments of the structure {_structure(wanted)}, but got {_structure(given)}"
-                      + (f", {shown(' and '.join(told), 300)}" if told else ""))
+                      + (f", {shown(' and '.join(differences), 300)}" if differences else ""))
 
 
 def _structure(tree) -> str:

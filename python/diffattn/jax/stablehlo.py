@@ -46,15 +46,15 @@ def make_context() -> ir.Context:
 
 def parse(context: ir.Context, source: str | bytes) -> ir.Module:
     """A module of text, or of bytecode, also of the kind that other versions read. Raises IRError."""
-    said: list[str] = []  # else it would be printed
+    messages: list[str] = []  # else it would be printed
     with context:
-        handler = context.attach_diagnostic_handler(lambda diagnostic: said.append(diagnostic.message) or True)
+        handler = context.attach_diagnostic_handler(lambda diagnostic: messages.append(diagnostic.message) or True)
         try:
             if isinstance(source, bytes) and b"StableHLO" in source[:64]:
                 return stablehlo.deserialize_portable_artifact(context, source)
             return ir.Module.parse(source)
         except Exception as error:  # of several classes
-            reason = shown("; ".join(said), 400) if said else _said(error)
+            reason = shown("; ".join(messages), 400) if messages else _message_of(error)
             raise IRError(f"expected a module of StableHLO that jaxlib reads, but got: {reason}") from None
         finally:
             handler.detach()
@@ -120,7 +120,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
     except DiffAttnError as error:
         raise type(error)(f"{name}: {error}") from None
     except Exception as error:
-        raise CompileError(f"{name}: expected StableHLO that jaxlib lowers to upstream dialects, but got: {_said(error)}") from None
+        raise CompileError(f"{name}: expected StableHLO that jaxlib lowers to upstream dialects, but got: {_message_of(error)}") from None
     if any(isinstance(size, str) for value in results for size in value.sizes):
         raise CompileError(f"{name}: expected results whose sizes follow from those of the arguments, but got {', '.join(map(str, results))}")
     return Imported(text, [Value(value.name, value.dtype, tuple(shape)) for value, shape in zip(arguments, shapes)], results, weights)
@@ -225,8 +225,8 @@ def _elements(attribute) -> np.ndarray | None:
     if dtype not in CODES or dtype.kind == "b":
         return None
     if dtype == BFLOAT16:  # Python's buffers have no such type; text has its bytes
-        found = re.match(r'dense<"0x([0-9A-Fa-f]+)">', str(attribute))
-        return np.frombuffer(bytes.fromhex(found[1]), dtype).reshape(kind.shape) if found else None
+        match = re.match(r'dense<"0x([0-9A-Fa-f]+)">', str(attribute))
+        return np.frombuffer(bytes.fromhex(match[1]), dtype).reshape(kind.shape) if match else None
     return np.array(dense).astype(dtype, copy=False)
 
 
@@ -247,12 +247,12 @@ def _refuse_left_over(function) -> None:
 
 def _line(text: str) -> str:
     """"file.py:12: " of the innermost line that a location, or a message with one, names; empty: it names none."""
-    found = re.search(r'"((?!-")[^"]+)":(\d+)', text)  # "-" is a module that has no file
-    return f"{found[1]}:{found[2]}: " if found else ""
+    match = re.search(r'"((?!-")[^"]+)":(\d+)', text)  # "-" is a module that has no file
+    return f"{match[1]}:{match[2]}: " if match else ""
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """The message of jaxlib's error in one line, without the locations in it but the first."""
     text = " ".join(str(error).split())
-    found = re.search(r"(?:\)|unknown|\"-\":\d+:\d+|-:\d+:\d+): ((?:'|expected|use of|Dialect|custom op|unknown).*?)(?: note: |$)", text)
-    return shown(_line(text) + found[1] if found else text, 400)
+    match = re.search(r"(?:\)|unknown|\"-\":\d+:\d+|-:\d+:\d+): ((?:'|expected|use of|Dialect|custom op|unknown).*?)(?: note: |$)", text)
+    return shown(_line(text) + match[1] if match else text, 400)

@@ -46,13 +46,13 @@ def _write_out(loop: ir.Operation, number: int, numbers: list[int]) -> None:
 def _counter(loop: ir.Operation) -> tuple[int, list[int]] | None:
     """Which operand counts, and its numbers, of a loop `while i < n: ...; i = i + step`."""
     condition, body = (region.blocks[0] for region in loop.regions)
-    told, last = list(condition.operations)[-1].operands[0].owner, list(body.operations)[-1].operation
-    if isinstance(told, ir.Block) or told.name != "stablehlo.compare" or "LT" not in str(told.attributes["comparison_direction"]):
+    comparison, last = list(condition.operations)[-1].operands[0].owner, list(body.operations)[-1].operation
+    if isinstance(comparison, ir.Block) or comparison.name != "stablehlo.compare" or "LT" not in str(comparison.attributes["comparison_direction"]):
         return None
-    arguments, end = list(condition.arguments), _constant(told.operands[1])
-    if end is None or told.operands[0] not in arguments:
+    arguments, end = list(condition.arguments), _constant(comparison.operands[1])
+    if end is None or comparison.operands[0] not in arguments:
         return None
-    number = arguments.index(told.operands[0])
+    number = arguments.index(comparison.operands[0])
     begin, step = _constant(loop.operands[number]), _step(last.operands[number], body.arguments[number])
     if begin is None or not step or step < 0 or not str(ir.RankedTensorType(arguments[number].type).element_type).startswith("i"):
         return None

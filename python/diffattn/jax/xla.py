@@ -109,21 +109,21 @@ def _view(address: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
 
 def _attributes(attributes: _Attributes) -> dict:
     """Words, numbers, and tuples of numbers by their names."""
-    found = {}
+    values = {}
     for number in range(attributes.size):
         name, address = _text(attributes.names[number].contents), attributes.values[number]
         kind = attributes.types[number]
         if kind == _STRING:
-            found[name] = _text(_Span.from_address(address))
+            values[name] = _text(_Span.from_address(address))
         elif kind == _SCALAR:
             scalar = _Scalar.from_address(address)
-            found[name] = _view(scalar.data, _DTYPES[scalar.dtype], ()).item()
+            values[name] = _view(scalar.data, _DTYPES[scalar.dtype], ()).item()
         elif kind == _ARRAY:
             numbers = _Numbers.from_address(address)
-            found[name] = tuple(_view(numbers.data, _DTYPES[numbers.dtype], (numbers.size,)).tolist())
+            values[name] = tuple(_view(numbers.data, _DTYPES[numbers.dtype], (numbers.size,)).tolist())
         else:
             raise TypeError(f"{name}: expected a word, a number or numbers, but got XLA's kind {kind}")
-    return found
+    return values
 
 
 def _text(span: _Span) -> str:
