@@ -251,8 +251,8 @@ def _export(module, args, kwargs, dynamic_shapes, device):
 def gives_gradient(module, args, kwargs) -> bool:
     """Whether a result of the module itself would require a gradient, in this mode: not if it is detached, or made under torch.no_grad().
     torch.export traces the call for it, which changes nothing; a call that it does not trace is taken to give one."""
-    found: list[bool] = []
-    handle = module.register_forward_hook(lambda _, __, result: found.append(any(
+    requires: list[bool] = []
+    handle = module.register_forward_hook(lambda _, __, result: requires.append(any(
         isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(result))))
     try:
         with warnings.catch_warnings():  # which were given when it was compiled
@@ -262,7 +262,7 @@ def gives_gradient(module, args, kwargs) -> bool:
         return True
     finally:
         handle.remove()
-    return any(found)
+    return any(requires)
 
 
 def _refuse_effects(graph) -> None:

@@ -56,8 +56,8 @@ class _Attention(torch.autograd.Function):
         if d_out is None or not wanted:
             return (None,) * (5 + len(ctx.names))
         given = {"k2": None, **ctx.others, **dict(zip((*ctx.names, *ctx.kept), ctx.saved_tensors))}
-        found = dict(zip(wanted, ctx.call(d_out=d_out, output_mask=[name in wanted for name in GRADIENTS], **given)))
-        return (None,) * 5 + tuple(map(found.get, ctx.names))
+        gradients = dict(zip(wanted, ctx.call(d_out=d_out, output_mask=[name in wanted for name in GRADIENTS], **given)))
+        return (None,) * 5 + tuple(map(gradients.get, ctx.names))
 
 
 class _Gradients(torch.autograd.Function):

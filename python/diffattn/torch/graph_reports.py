@@ -46,8 +46,8 @@ class Report:
 
     def __str__(self) -> str:
         what = f"{self.name} ({self.place})" if self.place else self.name
-        said = [f"  {one}" for one in (*self.applied, *self.diagnostics)] + [f"  in PyTorch: {one}" for one in self.uncompiled]
-        return "\n".join([f"[{self.compile_id}] {what}", *(said or ["  nothing to say: no attention was found"])])
+        lines = [f"  {one}" for one in (*self.applied, *self.diagnostics)] + [f"  in PyTorch: {one}" for one in self.uncompiled]
+        return "\n".join([f"[{self.compile_id}] {what}", *(lines or ["  nothing to say: no attention was found"])])
 
 
 def record(graph: torch.fx.Graph, program) -> None:
@@ -80,7 +80,7 @@ def _place(graph: torch.fx.Graph, code: types.CodeType) -> str:
     name = re.escape(re.sub(*_RESUMED, code.co_name))
     of_function = rf'File "{re.escape(code.co_filename)}", line (\d+), in (?:torch_dynamo_resume_in_)?{name}(?:_at_\d+)?\n'
     frames = (re.search(of_function, trace) for trace in traces)
-    lines = {int(found[1]) for found in frames if found} or {code.co_firstlineno}
+    lines = {int(match[1]) for match in frames if match} or {code.co_firstlineno}
     return f"{code.co_filename}:{'-'.join(map(str, sorted({min(lines), max(lines)})))}"
 
 

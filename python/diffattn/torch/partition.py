@@ -240,9 +240,9 @@ class _Cutter:
 
     def _propose(self) -> list[_Part]:
         self._leave_memory()
-        found = CapabilityBasedPartitioner(self._module, _Support(set(self._left)), allows_single_node_partition=True).propose_partitions()
+        proposed = CapabilityBasedPartitioner(self._module, _Support(set(self._left)), allows_single_node_partition=True).propose_partitions()
         order = {node: number for number, node in enumerate(self._graph.nodes)}
-        parts = [_Part(sorted(one.nodes, key=order.__getitem__)) for one in found]
+        parts = [_Part(sorted(one.nodes, key=order.__getitem__)) for one in proposed]
         for part in parts:
             self._connect(part)
         parts = [part for part in parts if part.outputs or part.changes]

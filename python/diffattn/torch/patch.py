@@ -32,7 +32,7 @@ def patch(model: torch.nn.Module) -> list[str]:
     Raises UsageError, before anything is replaced, if there is none, if one does what the op does not, or if its forward has
     parameters that no tried release has.
     """
-    found = {}
+    modules = {}
     for name, module in _modules(model).items():
         place = _CLASSES.get((type(module).__module__, type(module).__name__))
         if place is not None:
@@ -43,15 +43,15 @@ def patch(model: torch.nn.Module) -> list[str]:
             releases = importlib.import_module(".fused.releases", __package__)
             releases.check_forward(fused, name or "the model")
             fused.check(module, name or "the model")
-            found[name] = module, fused
-    if not found:
+            modules[name] = module, fused
+    if not modules:
         raise _none_found(model)
-    untried = {releases.library_of(fused): fused for _, fused in found.values() if not releases.is_tried(fused)}
+    untried = {releases.library_of(fused): fused for _, fused in modules.values() if not releases.is_tried(fused)}
     for fused in untried.values():
         warnings.warn(releases.untried_warning(fused), stacklevel=2)
-    for module, fused in found.values():
+    for module, fused in modules.values():
         module.__class__ = fused
-    return list(found)
+    return list(modules)
 
 
 def unpatch(model: torch.nn.Module) -> list[str]:
@@ -59,12 +59,12 @@ def unpatch(model: torch.nn.Module) -> list[str]:
 
     Raises UsageError if there is none.
     """
-    found = {name: module for name, module in _modules(model).items() if hasattr(type(module), "unfused")}
-    if not found:
+    modules = {name: module for name, module in _modules(model).items() if hasattr(type(module), "unfused")}
+    if not modules:
         raise UsageError(f"model: expected a module that was patched, but {type(model).__name__} has none")
-    for module in found.values():
+    for module in modules.values():
         module.__class__ = type(module).unfused
-    return list(found)
+    return list(modules)
 
 
 def _none_found(model: torch.nn.Module) -> UsageError:

@@ -42,8 +42,8 @@ _POWERS = (aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor)
 
 def why_not(node: torch.fx.Node) -> str | None:
     """Why no graph with this node of decomposed ops is compiled; None: it may be, unless torch-mlir refuses it."""
-    said = _expected(node) if node.op == "call_function" else None
-    return said and f"expected {said}fallback='eager' runs this graph in PyTorch"
+    reason = _expected(node) if node.op == "call_function" else None
+    return reason and f"expected {reason}fallback='eager' runs this graph in PyTorch"
 
 
 def _expected(node) -> str | None:

@@ -89,8 +89,8 @@ def _guards(places) -> list:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             env = value.fake_mode.shape_env
-            found = [env.replace(guard.expr) for guard in env.guards] if env is not None else []
-            return [guard for guard in dict.fromkeys(found) if guard != True]  # noqa: E712 - of sympy
+            guards = [env.replace(guard.expr) for guard in env.guards] if env is not None else []
+            return [guard for guard in dict.fromkeys(guards) if guard != True]  # noqa: E712 - of sympy
     return []
 
 

@@ -65,8 +65,8 @@ def place_of(extreme, x, dim=None, keepdim=False):
     flat = x.reshape(-1) if dim is None else x
     axis = 0 if dim is None else dim % x.dim()
     places = along(torch.arange(flat.size(axis), device=x.device), flat.dim(), axis)
-    found = (flat == extreme(flat, axis, keepdim=True)) | (flat != flat)
-    first = torch.where(found, places, torch.full((), torch.iinfo(torch.int64).max, dtype=torch.int64, device=x.device)).amin(axis, keepdim)
+    is_extreme = (flat == extreme(flat, axis, keepdim=True)) | (flat != flat)
+    first = torch.where(is_extreme, places, torch.full((), torch.iinfo(torch.int64).max, dtype=torch.int64, device=x.device)).amin(axis, keepdim)
     return first.reshape([1] * x.dim()) if dim is None and keepdim else first
 
 

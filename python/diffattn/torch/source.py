@@ -81,8 +81,8 @@ def dynamo_frame():
 def plain(error: DiffAttnError) -> DiffAttnError:
     """An error of ours that came through PyTorch's tracing, which adds a traceback of the user's code to its message: as one line that
     begins with the place in that code."""
-    message, found, trace = str(error).partition("\n\nWhile executing ")
-    line = found and line_of(trace)
+    message, separator, trace = str(error).partition("\n\nWhile executing ")
+    line = separator and line_of(trace)
     return type(error)(f"{line}: {message}" if line else message)
 
 

@@ -64,13 +64,13 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
         is_causal = attention_mask is None and implementation == "sdpa" and q.shape[2] > 1 and (self.is_causal if causal is None else causal)
         if is_paged:
             # Requests follow one another, each with its keys; the mask says the same, of all queries and all keys.
-            sight = {"is_causal": True, "cu_seqlens_q": kwargs["cu_seq_lens_q"], "cu_seqlens_k": kwargs["cu_seq_lens_k"]}
+            masks = {"is_causal": True, "cu_seqlens_q": kwargs["cu_seq_lens_q"], "cu_seqlens_k": kwargs["cu_seq_lens_k"]}
         else:
-            sight = {"is_causal": is_causal, "attn_mask": attention_mask,
+            masks = {"is_causal": is_causal, "attn_mask": attention_mask,
                      "q_offset": torch.zeros((), dtype=torch.int64, device="cpu") if is_causal else None}
         out = torch.ops.diffattn.attention(
             q1, k1, q2, k2, torch.cat(v.chunk(2, dim=1), dim=-1), self._lambda(q.dtype), scale=self.scaling, norm="rms",
-            norm_weight=self.groupnorm.weight, norm_eps=self.groupnorm.eps, out_scale=1 - self.lambda_init, **sight)
+            norm_weight=self.groupnorm.weight, norm_eps=self.groupnorm.eps, out_scale=1 - self.lambda_init, **masks)
         weights = None
         if kwargs.get("output_attentions"):
             maps = [_map(q, k, self.scaling, attention_mask, is_causal) for q, k in ((q1, k1), (q2, k2))]
