@@ -100,14 +100,14 @@ def run(args) -> int:
     tell(f"diffattn: compiling {printable_name(args.directory)} ...", end="")
     try:
         with Progress("code, weights and maps"):
-            found = maps.inspect(args.directory, prompt, layers=args.layers, factors=args.lambda_scale, dtype=args.dtype, threads=args.threads)
+            inspected = maps.inspect(args.directory, prompt, layers=args.layers, factors=args.lambda_scale, dtype=args.dtype, threads=args.threads)
     finally:
         tell()
     heads = args.heads
     if heads == "all":
-        heads = [(attention.layer, head) for attention in found.attentions for head in range(attention.heads)]
+        heads = [(attention.layer, head) for attention in inspected.attentions for head in range(attention.heads)]
     makers = {".html": maps.page, ".npz": lambda *given: [maps.npz(*given)], ".png": lambda *given: [maps.png(*given)]}
-    write_files([(output, makers[Path(output).suffix](found, heads)) for output in args.output])
-    tell(f"diffattn: {maps.check_text(found)}")
-    tell(f"diffattn: wrote {', '.join(map(printable_name, args.output))} for {len(found.tokens)} tokens in {time.perf_counter() - begin:.1f} s")
+    write_files([(output, makers[Path(output).suffix](inspected, heads)) for output in args.output])
+    tell(f"diffattn: {maps.check_text(inspected)}")
+    tell(f"diffattn: wrote {', '.join(map(printable_name, args.output))} for {len(inspected.tokens)} tokens in {time.perf_counter() - begin:.1f} s")
     return 0

@@ -90,8 +90,8 @@ class Maps:
     def largest_error(self) -> float | None:
         """How far the sums of values by these maps are from what the model used, at most, as a share of what was added up; None where
         that is not known."""
-        found = [summary.errors.max(initial=0) for summary in self.summaries if summary.errors is not None]
-        return float(max(found)) if found else None
+        errors = [summary.errors.max(initial=0) for summary in self.summaries if summary.errors is not None]
+        return float(max(errors)) if errors else None
 
     @property
     def limit(self) -> float:

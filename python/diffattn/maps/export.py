@@ -28,17 +28,17 @@ def arrays(maps: Maps, heads: Sequence[tuple[int, int]] | None = None) -> dict[s
     pairs = [maps.maps(*head) for head in shown]
     lam = np.stack([maps.attention(layer).lam_of(head) for layer, head in shown])
     a1, a2 = (np.stack([pair[i] for pair in pairs]) for i in (0, 1))
-    found = {"heads": np.array(shown, np.int64), "a1": a1, "a2": a2, "lambda": lam, "difference": a1 - lam[:, :, None] * a2,
-             "tokens": np.array(maps.tokens), "layers": np.array(maps.layers), "limit": np.array(maps.limit)}
+    entries = {"heads": np.array(shown, np.int64), "a1": a1, "a2": a2, "lambda": lam, "difference": a1 - lam[:, :, None] * a2,
+               "tokens": np.array(maps.tokens), "layers": np.array(maps.layers), "limit": np.array(maps.limit)}
     if maps.largest_error is not None:
-        found["error"] = np.array(maps.largest_error)
+        entries["error"] = np.array(maps.largest_error)
     for layer, summary in zip(maps.layers, maps.summaries):
-        found[f"pictures_{layer}"] = summary.pictures
-        found |= {f"{name}_{layer}": values for name, values in summary.figures.items()}
+        entries[f"pictures_{layer}"] = summary.pictures
+        entries |= {f"{name}_{layer}": values for name, values in summary.figures.items()}
     if maps.runs:
-        found |= {"factors": np.array([run.factor for run in maps.runs]), "bits": np.stack([run.bits for run in maps.runs]),
-                  "next_log_p": np.stack([run.next_log_p for run in maps.runs])}
-    return found
+        entries |= {"factors": np.array([run.factor for run in maps.runs]), "bits": np.stack([run.bits for run in maps.runs]),
+                    "next_log_p": np.stack([run.next_log_p for run in maps.runs])}
+    return entries
 
 
 def npz(maps: Maps, heads: Sequence[tuple[int, int]] | None = None) -> bytes:
@@ -85,7 +85,7 @@ def bertviz(maps: Maps, part: str = "difference") -> tuple[list[torch.Tensor], l
     checks.choice("part", part, PARTS)
     import torch
 
-    found = []
+    layers = []
     for attention in maps.attentions:
         layer = np.empty((1, attention.heads, attention.queries, attention.keys), np.float32)
         for head in range(attention.heads):
@@ -95,5 +95,5 @@ def bertviz(maps: Maps, part: str = "difference") -> tuple[list[torch.Tensor], l
                 continue
             difference = a1 - attention.lam_of(head)[:, None] * a2
             layer[0, head] = {"difference": difference, "positive": np.maximum(difference, 0), "negative": np.maximum(-difference, 0)}[part]
-        found.append(torch.from_numpy(layer))
-    return found, list(maps.tokens)
+        layers.append(torch.from_numpy(layer))
+    return layers, list(maps.tokens)

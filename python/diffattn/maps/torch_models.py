@@ -116,16 +116,16 @@ def _lambda(lam: torch.Tensor, heads: int, activation: str | None) -> np.ndarray
 
 def _mask(mask: torch.Tensor | None, window: Sequence[int] | None, count: int) -> np.ndarray | None:
     """`[1 or heads, T, K]`, added to scores; None: nothing is."""
-    found = None
+    bias = None
     if mask is not None:
         mask = mask.detach().cpu()
         added = torch.where(mask, 0.0, -torch.inf) if mask.dtype == torch.bool else mask.float()
         added = added.reshape((1,) * (4 - added.dim()) + added.shape)[0]
-        found = added.expand(added.shape[0], count, count).numpy()
+        bias = added.expand(added.shape[0], count, count).numpy()
     if window is not None:
         ahead = np.arange(count) - np.arange(count)[:, None]
         left, right = window
         hidden = ((left >= 0) & (-ahead > left)) | ((right >= 0) & (ahead > right))
-        found = np.where(hidden, -np.inf, 0.0 if found is None else found).astype(np.float32)
-        found = found.reshape(-1, count, count)
-    return found
+        bias = np.where(hidden, -np.inf, 0.0 if bias is None else bias).astype(np.float32)
+        bias = bias.reshape(-1, count, count)
+    return bias

@@ -56,16 +56,16 @@ class Rows:
         says, and no shape depends on data."""
         return _view(f, cache, pairing, layer, batch, cache.dims[2])
 
-    def sight(self, tables: Sequence[Value]) -> dict[str, Value]:
+    def key_operands(self, tables: Sequence[Value]) -> dict[str, Value]:
         """Operands by which attention finds the keys."""
         return {}
 
 
 class FirstRows(Rows):
-    """Rows of which layers look at the first `sight` places alone, so that the form of attention need not follow the capacity."""
+    """Rows of which layers look at the first `visible_keys` places alone, so that the form of attention need not follow the capacity."""
 
     def arguments(self, f: Function) -> list[Value]:
-        return [f.argument("sight", "index")]
+        return [f.argument("visible_keys", "index")]
 
     def in_view(self, f: Function, cache: Value, pairing: str | None, layer: Value, batch: Value,
                 tables: Sequence[Value]) -> Value | tuple[Value, Value]:
@@ -156,7 +156,7 @@ class Pages:
                 tables: Sequence[Value]) -> Value | tuple[Value, Value]:
         return _view(f, cache, pairing, layer, cache.dims[1], cache.dims[2])
 
-    def sight(self, tables: Sequence[Value]) -> dict[str, Value]:
+    def key_operands(self, tables: Sequence[Value]) -> dict[str, Value]:
         return {"block_table": tables[0]}
 
 

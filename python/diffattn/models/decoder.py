@@ -56,8 +56,8 @@ class Mixer(Protocol):
     def queries(self, f: Function, q: Value) -> Pair:
         """The queries of both maps, views of `[B, T, query_heads, width]`."""
 
-    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
-        """Attention over views `[B, T, heads, width]`; `sight` says which keys a query sees."""
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **masks) -> Value:
+        """Attention over views `[B, T, heads, width]`; `masks`: options of the op that say which keys a query sees."""
 
     def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
         """Projects the rows of all heads onto the residual."""
@@ -210,8 +210,8 @@ class Decoder:
         caches = places.store(f, batch, length, layer, positions, ends, where, caches, (k, v))
         keys = places.in_view(f, caches[0], self.mixer.key_pairing, layer, batch, where)
         values = places.in_view(f, caches[1], None, layer, batch, where)
-        sight = places.sight(where) | ({"causal": True, "q_offset": positions} if several else {})
-        mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, values, layer, kv_len=ends, **sight)
+        masks = places.key_operands(where) | ({"causal": True, "q_offset": positions} if several else {})
+        mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, values, layer, kv_len=ends, **masks)
         f.ret(self._after_attention(f, h, mixed, layer), *caches)
 
     # ---- whole model ------------------------------------------------------------------------------------------
@@ -255,8 +255,8 @@ class Decoder:
 
         def of_layer(i: Value, h: Value, *wholes: Value) -> list[Value]:
             results = [h, *(probe.like(part, names) for part in parts)]
-            h, *found = f.call("inspect_layer", [h, cos, sin, i, batch, length, factor], results)
-            return [h, *probe.put(f, found, wholes, chosen, i)]
+            h, *new_parts = f.call("inspect_layer", [h, cos, sin, i, batch, length, factor], results)
+            return [h, *probe.put(f, new_parts, wholes, chosen, i)]
 
         h, *wholes = f.loop(count, [h, *wholes], of_layer)
         log_p = f.expand(self._scored(f, h, targets, ranked=False)[0], 0, [batch, length])

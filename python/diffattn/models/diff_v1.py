@@ -28,12 +28,12 @@ def scaled_norm_weight(f: Function, weight: Value | None, width: int, init: Valu
 
 
 def mix_heads(f: Function, q: Pair, k: Pair, v: Value, vectors: list[Value], weight: Value | None,
-              init: Value, eps: float = HEAD_EPS, **sight) -> Value:
+              init: Value, eps: float = HEAD_EPS, **masks) -> Value:
     """Differential attention with vectors of lambda and the norm of each head, times 1 - init."""
     width = v.dims[3]
     return layers.attention(
         f, q, k, v, layers.vector_lambda(f, vectors, init), scale=q[0].dims[3] ** -0.5,
-        norm_weight=scaled_norm_weight(f, weight, width, init), norm_eps=eps, **sight)
+        norm_weight=scaled_norm_weight(f, weight, width, init), norm_eps=eps, **masks)
 
 
 @dataclass
@@ -65,10 +65,10 @@ class V1Mixer:
     def queries(self, f: Function, q: Value) -> Pair:
         return layers.split_pairs(f, q, "adjacent")
 
-    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **masks) -> Value:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
         vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
-        return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, **sight)
+        return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, **masks)
 
     def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
         return layers.linear_onto(f, residual, mixed, f.weight(LAYER + "self_attn.out_proj.weight", layer))

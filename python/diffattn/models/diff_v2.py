@@ -42,10 +42,10 @@ class V2Mixer:
     def queries(self, f: Function, q: Value) -> Pair:
         return layers.split_pairs(f, q, "adjacent")
 
-    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **masks) -> Value:
         logits = layers.linear(f, x, f.weight(LAYER + "self_attn.lambda_proj.weight", layer))
         lam = f.expand(logits, 0, q[0].dims[:2])
-        return layers.attention(f, q, k, v, lam, scale=self.width**-0.5, lambda_act="sigmoid", **sight)
+        return layers.attention(f, q, k, v, lam, scale=self.width**-0.5, lambda_act="sigmoid", **masks)
 
     def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
         return layers.linear_onto(f, residual, mixed, f.weight(LAYER + "self_attn.o_proj.weight", layer))

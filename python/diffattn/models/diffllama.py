@@ -45,10 +45,10 @@ class DiffLlamaMixer(Projections):
     def queries(self, f: Function, q: Value) -> Pair:
         return layers.split_pairs(f, q, "halves")
 
-    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **masks) -> Value:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
         vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
-        return mix_heads(f, q, k, v, vectors, None, init, self.eps, **sight)
+        return mix_heads(f, q, k, v, vectors, None, init, self.eps, **masks)
 
 
 def read_maps(config: Config) -> tuple[int, int, int]:

@@ -47,10 +47,10 @@ def of_targets(f: Function, h: Value, targets: Value, vocab: int, logits: Callab
         size = f.scalar("arith.minui", f.scalar("arith.subi", count, first), f.index(ROWS))
         rows = logits(f.slice(h, [first, 0], [size, h.dims[1]]))
         largest, normal = _normal(f, rows)
-        found = [_of_ids(f, rows, f.slice(targets, [first], [size]), largest, normal)]
+        results = [_of_ids(f, rows, f.slice(targets, [first], [size]), largest, normal)]
         if ranked:
-            found += _likeliest(f, rows, most, largest, normal)
-        return [f.insert(new, whole, [first, 0][: len(new.dims)], new.dims) for whole, new in zip(old, found)]
+            results += _likeliest(f, rows, most, largest, normal)
+        return [f.insert(new, whole, [first, 0][: len(new.dims)], new.dims) for whole, new in zip(old, results)]
 
     wholes = [f.empty([count], "f32")]
     if ranked:

@@ -55,11 +55,11 @@ class MotifMixer(Projections):
             return layers.split_pairs(f, q, "adjacent")
         return layers.split_heads(f, q, self.output_heads)
 
-    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **masks) -> Value:
         # Its code subtracts 1 from an index that begins at 0, so the first layer's is 0.8 - 0.6 exp(0.3) < 0.
         init = f.extract(f.table([layers.lambda_init(i - 1) for i in range(self.depth)]), layer)
         vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
-        return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, self.eps, **sight)
+        return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, self.eps, **masks)
 
 
 def read_groups(config: Config) -> tuple[int, int, int]:

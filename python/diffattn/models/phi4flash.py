@@ -178,7 +178,7 @@ class SambaY(SambaYLayers):
                                       (known, f"expected every layer to be one with attention, an odd number below {self.depth}")])
         batch, length = ids.dims
         factor, sizes = f.extract(factor), [batch, length]
-        names = {"%batch": batch, "%length": length, "%sight": length}
+        names = {"%batch": batch, "%length": length, "%visible_keys": length}
         wholes = [probe.whole(f, part, chosen.dims[0], names) for part in parts]
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         states, shared, lengths = self._own(f, batch, length)
@@ -192,9 +192,9 @@ class SambaY(SambaYLayers):
                    written: list[Value]) -> tuple[list[Value], list[Value]]:
             """Results of a layer, and the tensors of all parts with its own parts in them."""
             results = [h, *written, *(probe.like(part, names) for part in of)]
-            found = f.call(name, [h, layer, which, *sizes, *given, factor], results)
+            made = f.call(name, [h, layer, which, *sizes, *given, factor], results)
             count = 1 + len(written)
-            return found[:count], probe.put(f, found[count:], wholes, chosen, layer)
+            return made[:count], probe.put(f, made[count:], wholes, chosen, layer)
 
         def first(i: Value, h: Value, memory: Value, *others: Value) -> list[Value]:
             h, memory, *states = mamba(self._numbered(f, i, 0), i, h, memory, list(others[:2]))
@@ -273,11 +273,11 @@ class SambaY(SambaYLayers):
             f, call, h, self._memory(f, h.dims[0]), caches[4:], caches[:2], caches[2:4], f"{'extend' if further else name}_window_layer")
         rows = tokens.last_rows(f, lengths, batch, length)
         last = self._second_half(f, call, layers.pick_rows(f, h, rows), layers.pick_rows(f, memory, rows), [kcache, vcache], one=True)
-        found: list[Value] = []
+        scored: list[Value] = []
         if scores:  # the last token is computed once more, so that its logits are those of `extend`
             h = self._second_half(f, call, h, memory, [kcache, vcache], one=False)
-            found = [f.expand(value, 0, [batch, length]) for value in self._scored(f, h, targets, ranked=True)]
-        f.ret(*found, self._logits(f, last), kcache, vcache, kring, vring, *states)
+            scored = [f.expand(value, 0, [batch, length]) for value in self._scored(f, h, targets, ranked=True)]
+        f.ret(*scored, self._logits(f, last), kcache, vcache, kring, vring, *states)
 
     def _decode(self, m: Module) -> None:
         f = m.function("decode")

@@ -100,12 +100,12 @@ class SambaYLayers:
         return parts
 
     def _attended(self, f: Function, h: Value, kind: str, layer: Value, which: Value, q: Value, k: tuple[Value, Value], v: Value,
-                  **sight) -> Value:
+                  **masks) -> Value:
         """The residual after attention and the feed-forward."""
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
         vectors = [f.weight(f"{kind}.{{}}.inner_cross_attn.{name}", which) for name in LAMBDA]
         norm = f.weight(f"{kind}.{{}}.inner_cross_attn.subln.weight", which)
-        mixed = mix_heads(f, layers.split_pairs(f, q, "adjacent"), k, v, vectors, norm, init, **sight)
+        mixed = mix_heads(f, layers.split_pairs(f, q, "adjacent"), k, v, vectors, norm, init, **masks)
         weight, bias = (f.weight(f"{kind}.{{}}.out_proj.{part}", which) for part in ("weight", "bias"))
         h = layers.linear_onto(f, h, layers.rows_of(f, mixed, h.dims[0]), weight, bias)
         return self._fed_forward(f, h, layer)
@@ -202,8 +202,8 @@ class SambaYLayers:
         keys = layers.split_cache(f, rings[0], "adjacent", which, count, self.window)
         values = f.slice(rings[1], [which, 0, 0, 0, 0], [1, count, self.window, *self.value_heads], [0])
         # A ring in a slot is a page, the only one of its sequence.
-        sight = {"block_table": f.expand(slots[0], 0, [batch, 1])} if slots else {}
-        f.ret(self._attended(f, h, "self", layer, which, q, keys, values, kv_len=window_ring.held(f, ends, self.window, batch), **sight),
+        masks = {"block_table": f.expand(slots[0], 0, [batch, 1])} if slots else {}
+        f.ret(self._attended(f, h, "self", layer, which, q, keys, values, kv_len=window_ring.held(f, ends, self.window, batch), **masks),
               *rings)
 
     def _full_layer(self, m: Module, name: str, *, one: bool, looked_at: bool = False) -> list[Value]:
@@ -229,7 +229,7 @@ class SambaYLayers:
         keys = self.places.in_view(f, caches[0], "adjacent", f.index(0), batch, where)
         values = self.places.in_view(f, caches[1], None, f.index(0), batch, where)
         # One query stands last of all keys.
-        more = self.places.sight(where) | ({} if one else {"causal": True, "q_offset": positions})
+        more = self.places.key_operands(where) | ({} if one else {"causal": True, "q_offset": positions})
         return self._attended(f, h, kind, layer, which, q, keys, values, kv_len=ends, **more, **kept)
 
     def _gmu_layer(self, m: Module) -> None:
