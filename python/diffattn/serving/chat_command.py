@@ -56,20 +56,20 @@ class Conversation:
         request = Request(prompt, room if self.limit is None else min(self.limit, room), self.sampler, self.seed, ends=self.defaults.ends,
                           stop=tuple(self.defaults.stop))
         self.seed += 1  # an answer that is asked for twice may be another one
-        said, events = "", self.engine.events(request)
+        reply, events = "", self.engine.events(request)
         try:
             for event in events:
                 if isinstance(event, RequestFailed):
                     raise event.error
                 if isinstance(event, (TokenDrawn, ChoiceEnded)) and event.text:
-                    said += event.text
+                    reply += event.text
                     show(event.text)
             return True
         except KeyboardInterrupt:
             return False
         finally:
             events.close()
-            self.messages.append({"role": "assistant", "content": said})
+            self.messages.append({"role": "assistant", "content": reply})
 
     def _prompt(self) -> tuple[int, ...]:
         """The conversation as far back as it leaves room for an answer."""

@@ -17,8 +17,8 @@ def fingerprint(model: PagedModel) -> str:
     library = model.executable._lib.c._name
     for path in [Path(library), *sorted(model.sources, key=lambda path: path.name)]:
         digest.update(_of_file(path))
-    for said in getattr(model.executable, "applied", ()):  # names the instruction set of each kernel
-        digest.update(str(said).encode())
+    for diagnostic in getattr(model.executable, "applied", ()):  # names the instruction set of each kernel
+        digest.update(str(diagnostic).encode())
     return f"fp_{digest.hexdigest()[:16]}"
 
 

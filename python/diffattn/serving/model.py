@@ -112,5 +112,5 @@ def load_bundle(directory: FilePath, *, weights: FilePath | None = None, threads
         raise BundleError(f"{directory}: expected a bundle whose rows do not depend on their batch, as diffattn bundle --paged writes it, but "
                           "got another")
     named = [Path(file["path"]) for file in manifest["weight_files"]]
-    found = [directory / path if weights is None else Path(checks.path("weights", weights)) / path.name for path in named]
-    return PagedModel(code, directory, read_config(directory), [directory / "model.so", *found])
+    weight_files = [directory / path if weights is None else Path(checks.path("weights", weights)) / path.name for path in named]
+    return PagedModel(code, directory, read_config(directory), [directory / "model.so", *weight_files])

@@ -127,14 +127,14 @@ class PagePool:
         self.share(unit.pages)
 
     def _known(self, tokens: Sequence[int]) -> list[_Unit]:
-        unit, found = self._root, []
+        unit, nodes = self._root, []
         for at in range(0, len(tokens) - self.unit_tokens + 1, self.unit_tokens):
             child = unit.children.get(tuple(tokens[at : at + self.unit_tokens]))
             if child is None:
                 break
-            found.append(child)
+            nodes.append(child)
             unit = child
-        return found
+        return nodes
 
     def _forget_oldest(self) -> None:
         """Frees the pages of a unit that nobody holds, and that no other one is behind."""

@@ -162,12 +162,12 @@ def parse(kind: type[Body], body: bytes) -> Any:
     try:
         parsed = kind.model_validate({name: value for name, value in values.items() if name not in IGNORED})
     except ValidationError as error:
-        raise _told(error) from None
+        raise _body_error(error) from None
     parsed.check()
     return parsed
 
 
-def _told(error: ValidationError) -> BodyError:
+def _body_error(error: ValidationError) -> BodyError:
     """The first complaint of pydantic, in our words."""
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"])

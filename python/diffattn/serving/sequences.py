@@ -117,8 +117,8 @@ class Sequences:
         targets[0, : len(known)] = known
         log_p, likely, likely_log_p, logits, *_ = self.model.call("score", ids, targets, lengths, positions, *where, *self._caches)
         self._finish_part(sequence, end)
-        found = Scores(*(values[0, : len(known)] for values in (log_p, likely, likely_log_p)))
-        return found, logits[0] if sequence.is_prefilled else None
+        scores = Scores(*(values[0, : len(known)] for values in (log_p, likely, likely_log_p)))
+        return scores, logits[0] if sequence.is_prefilled else None
 
     def decode(self, sequences: Sequence[Prompted], tokens: Sequence[int]) -> np.ndarray:
         """Appends a token to each sequence, all of which are prefilled. The logits `[len(sequences), V]`."""
