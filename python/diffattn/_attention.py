@@ -180,29 +180,29 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
             raise UsageError(f"{name}: expected none with integral, because no kernel of it writes {name}")
     # Positions of the host wait until the number of sequences is known.
     there = [value if native is not None and device_of(value) is not None else None for value in (kv_len, q_offset)]
-    found = _facts(maps, (attn_mask, norm_weight, gate, *there, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink,
+    facts = _facts(maps, (attn_mask, norm_weight, gate, *there, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, block_table, sink,
                           sink2, out, x, None, None, o2), ordinal, native)
     q1 = next(iter(maps.values()))
-    lses = _new_logarithms(found, q1, ordinal, native) if wants_lse else ()
-    given = kv_len is not None, q_offset is not None, found[1][:2] == found[3][:2]
-    plan = _plan(Plan, found, *given, options, target)
+    lses = _new_logarithms(facts, q1, ordinal, native) if wants_lse else ()
+    given = kv_len is not None, q_offset is not None, facts[1][:2] == facts[3][:2]
+    plan = _plan(Plan, facts, *given, options, target)
     if checked is not None:
         checked.check_sizes(plan.pages, plan.keys, plan.queries)
-        found[KV_LEN] = facts_of(kv_len, "kv_len")
-    _add_positions(found, plan, None if checked or there[0] is not None else kv_len, None if there[1] is not None else q_offset)
+        facts[KV_LEN] = facts_of(kv_len, "kv_len")
+    _add_positions(facts, plan, None if checked or there[0] is not None else kv_len, None if there[1] is not None else q_offset)
     if plan.has_tables and checked is None:
-        _check_tables(plan, found)
+        _check_tables(plan, facts)
     if out is None:
         out = _new_result(plan, q1)
-        found[INIT] = facts_for(out, "out", ordinal, native)
+        facts[INIT] = facts_for(out, "out", ordinal, native)
         if plan.q1_on_device:  # with strides that are another library's choice
-            plan = _plan(Plan, found, *given, options, target)
+            plan = _plan(Plan, facts, *given, options, target)
     else:
-        _check_result(plan, found, INIT)
+        _check_result(plan, facts, INIT)
     if x is not None:
-        _check_result(plan, found, X)
+        _check_result(plan, facts, X)
     if o2 is not None:
-        _check_result(plan, found, O2)
+        _check_result(plan, facts, O2)
     result = (out, *lses) if wants_lse else out
     if plan.is_empty:
         if any(0 not in lse.shape for lse in lses):
@@ -211,8 +211,8 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
         return result
     executable = _executable(plan, frames=3)
     if plan.any_on_device:
-        executable.check_device([found[slot][2] for slot in plan.slots], "attention")
-    executable.call_packed("attention", plan.packed([found[slot][1] for slot in plan.slots]), len(plan.slots), 0, native, count)
+        executable.check_device([facts[slot][2] for slot in plan.slots], "attention")
+    executable.call_packed("attention", plan.packed([facts[slot][1] for slot in plan.slots]), len(plan.slots), 0, native, count)
     return result
 
 
@@ -258,17 +258,17 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
         maps = dict(q=q1, k=k1, v=v)
     else:
         maps = dict(q1=q1, k1=k1, q2=q2, k2=k1 if k2 is None else k2, v=v, lam=lam)
-    found = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), ordinal,
+    facts = _facts(maps, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k, None), ordinal,
                    native)
-    found.append(facts_for(d_out, "d_out", ordinal, native))
-    found += [_ABSENT if saved[name] is None else facts_for(saved[name], name, ordinal, native) for name in SAVED]
+    facts.append(facts_for(d_out, "d_out", ordinal, native))
+    facts += [_ABSENT if saved[name] is None else facts_for(saved[name], name, ordinal, native) for name in SAVED]
     for name in DIFFERENTIABLE:
         gradient = gradients.get(OPERAND[name].argument)
-        found.append(_ABSENT if gradient is None else facts_for(gradient, f"gradient of {OPERAND[name].argument}", ordinal, native))
-    plan = _plan(BackwardPlan, found, kv_len is not None, q_offset is not None, k2 is None and q2 is not None, attributes, target)
-    _add_positions(found, plan, kv_len, q_offset)
+        facts.append(_ABSENT if gradient is None else facts_for(gradient, f"gradient of {OPERAND[name].argument}", ordinal, native))
+    plan = _plan(BackwardPlan, facts, kv_len is not None, q_offset is not None, k2 is None and q2 is not None, attributes, target)
+    _add_positions(facts, plan, kv_len, q_offset)
     if plan.has_tables:
-        _check_tables(plan, found)
+        _check_tables(plan, facts)
     if plan.is_empty:
         _check_target(target)
         for name, gradient in gradients.items():
@@ -277,10 +277,10 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
             else:
                 as_array(gradient, f"gradient of {name}")[...] = 0
     else:
-        packed = plan.packed([found[slot][1] for slot in plan.slots])
+        packed = plan.packed([facts[slot][1] for slot in plan.slots])
         executable = _executable(plan, frames=2)
         if plan.any_on_device:
-            executable.check_device([found[slot][2] for slot in plan.slots], plan.entry)
+            executable.check_device([facts[slot][2] for slot in plan.slots], plan.entry)
         executable.call_packed(plan.entry, packed, len(plan.slots), 0, native, count)
 
 
@@ -298,34 +298,34 @@ def _needs_gradient(**given) -> bool:
 def _facts(maps: dict[str, Any], others, ordinal: int | None, native: int | None) -> list[tuple]:
     """Facts of q1, k1, q2, k2, v and lam, of one map of q, k and v, and of what is named in _SAID, without kv_len and q_offset."""
     if "lam" in maps:
-        found = [facts_for(maps[name], name, ordinal, native) for name in NAMES[:5]]
-        found.append(_lambda(maps["lam"], ordinal, native))
+        facts = [facts_for(maps[name], name, ordinal, native) for name in NAMES[:5]]
+        facts.append(_lambda(maps["lam"], ordinal, native))
     else:
-        said = [OF_ONE_MAP.get(operand.name, operand.name) for operand in REQUIRED]
-        found = [facts_for(maps[name], name, ordinal, native) if name in maps else _ABSENT for name in said]
-    found += [_ABSENT if value is None else facts_for(value, name, ordinal, native) for name, value in zip(_SAID, others)]
-    return found
+        names = [OF_ONE_MAP.get(operand.name, operand.name) for operand in REQUIRED]
+        facts = [facts_for(maps[name], name, ordinal, native) if name in maps else _ABSENT for name in names]
+    facts += [_ABSENT if value is None else facts_for(value, name, ordinal, native) for name, value in zip(_OPTIONAL_NAMES, others)]
+    return facts
 
 
-def _add_positions(found, plan: Plan | BackwardPlan, kv_len, q_offset) -> None:
+def _add_positions(facts, plan: Plan | BackwardPlan, kv_len, q_offset) -> None:
     if kv_len is not None:
-        found[KV_LEN] = _positions("kv_len", kv_len, plan.batch, 0)
+        facts[KV_LEN] = _positions("kv_len", kv_len, plan.batch, 0)
     if q_offset is not None:
-        found[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -HIGHEST - 1)
+        facts[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -HIGHEST - 1)
 
 
 #: Names in errors of the arguments behind lam. Of these, kv_len and q_offset are read when the number of sequences is known.
-_SAID = tuple(operand.said for operand in OPERANDS[len(REQUIRED):])
+_OPTIONAL_NAMES = tuple(operand.display_name for operand in OPERANDS[len(REQUIRED):])
 #: Facts of an argument that was not given, and the spec of a number.
 _ABSENT = (None, 0, None)
 _NUMBER = (np.dtype(np.float32), (), (), IN_BYTES)
 
 
-def _plan(kind, found, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
-    key = (*[facts[0] for facts in found], has_lengths, has_offsets, shared, options, target)
+def _plan(kind, facts, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
+    key = (*[one[0] for one in facts], has_lengths, has_offsets, shared, options, target)
     plan = _plans.get(key)
     if plan is None:
-        plan = kind(key[: len(found)], has_lengths, has_offsets, shared, options, target)
+        plan = kind(key[: len(facts)], has_lengths, has_offsets, shared, options, target)
         with _lock:
             _plans[key] = plan
             if len(_plans) > MOST_PLANS:
@@ -358,18 +358,18 @@ def _new_result(plan: Plan, q1):
     return q1.new_empty(plan.shape) if is_tensor(q1) else np.empty(plan.shape, plan.dtype)
 
 
-def _new_logarithms(found, q1, ordinal: int | None, native: int | None) -> tuple:
+def _new_logarithms(facts, q1, ordinal: int | None, native: int | None) -> tuple:
     """New arrays for lse1 and, of two maps, lse2, whose facts become those of the call; none where queries have too few axes, which the plan
     refuses."""
     made = []
     for queries, slot in ((NAMES.index("q1"), LSE1), (NAMES.index("q2"), LSE2)):
-        spec = found[queries][0]
+        spec = facts[queries][0]
         if spec is None or len(spec[1]) != 4:
             continue
         if spec[3] == ON_DEVICE and not is_tensor(q1):
             raise UsageError("return_lse: expected False, because q1 lies on a device and is not PyTorch's, but got True")
         made.append(q1.new_empty(spec[1][:3], dtype=sys.modules["torch"].float32) if is_tensor(q1) else np.empty(spec[1][:3], np.float32))
-        found[slot] = facts_for(made[-1], OPERANDS[slot].said, ordinal, native)
+        facts[slot] = facts_for(made[-1], OPERANDS[slot].display_name, ordinal, native)
     return tuple(made)
 
 
@@ -379,22 +379,22 @@ def _check_target(target) -> None:
     Executable("module {}", target=target, name="attention")
 
 
-def _check_result(plan: Plan, found, result: int) -> None:
+def _check_result(plan: Plan, facts, result: int) -> None:
     """Checks the result in the slot `result` for conditions that depend on addresses: it is writable and overlaps no result before it."""
-    spec, address, out = found[result]
+    spec, address, out = facts[result]
     if plan.is_empty or spec[3] == ON_DEVICE:
         return
-    said = OPERANDS[result].said
+    display_name = OPERANDS[result].display_name
     if isinstance(out, np.ndarray) and not out.flags.writeable:
-        raise InputError(f"{said}: expected a writable array")
+        raise InputError(f"{display_name}: expected a writable array")
     low, high = plan.arrays[plan.slots.index(result)].span()
     # A result is checked against those before it.
     for slot, array in zip(plan.slots[: plan.slots.index(result)], plan.arrays):
-        _, other_address, other = found[slot]
+        _, other_address, other = facts[slot]
         other_low, other_high = array.span()
         if (not array.on_device and address + low < other_address + other_high and other_address + other_low < address + high
-                and _share(as_array(out, said), as_array(other, NAMES[slot]))):
-            raise InputError(f"{said}: expected an array that shares no element with {plan.name_of(slot)}")
+                and _share(as_array(out, display_name), as_array(other, NAMES[slot]))):
+            raise InputError(f"{display_name}: expected an array that shares no element with {plan.name_of(slot)}")
 
 
 def _share(a: np.ndarray, b: np.ndarray) -> bool:
@@ -434,13 +434,13 @@ def split_segments(segment_ids) -> tuple:
     return tuple(segment_ids)
 
 
-def _check_tables(plan: Plan, found) -> None:
+def _check_tables(plan: Plan, facts) -> None:
     """Checks the tables in memory of the host; for other tables the kernels do what docs/spec.md says."""
     for slot, rows, what in ((CU_SEQLENS_Q, plan.queries, "queries"), (CU_SEQLENS_K, plan.keys, "keys")):
-        if found[slot] is not _ABSENT and found[slot][0][3] != ON_DEVICE:
-            check_bounds(NAMES[slot], found[slot][2], rows, what)
-    if found[BLOCK_TABLE] is not _ABSENT and ON_DEVICE not in (found[BLOCK_TABLE][0][3], found[KV_LEN][0][3]):
-        check_pages(found[BLOCK_TABLE][2], found[KV_LEN][2], plan.pages, plan.keys)
+        if facts[slot] is not _ABSENT and facts[slot][0][3] != ON_DEVICE:
+            check_bounds(NAMES[slot], facts[slot][2], rows, what)
+    if facts[BLOCK_TABLE] is not _ABSENT and ON_DEVICE not in (facts[BLOCK_TABLE][0][3], facts[KV_LEN][0][3]):
+        check_pages(facts[BLOCK_TABLE][2], facts[KV_LEN][2], plan.pages, plan.keys)
 
 
 def _positions(name, value, batch, low) -> tuple:

@@ -60,8 +60,8 @@ class ArrayType:
 def facts_of(value: Any, name: str) -> tuple[tuple, int, Any]:
     """Spec, address and owner of an array, a scalar, or anything that `as_array` takes; `name` is what errors call it."""
     read = _READERS.get(type(value))
-    found = read(value) if read else None
-    return found or _slow_facts(value, name)
+    facts = read(value) if read else None
+    return facts or _slow_facts(value, name)
 
 
 def facts_for(value: Any, name: str, ordinal: int | None, stream: int | None) -> tuple[tuple, int, Any]:

@@ -37,13 +37,13 @@ def options_of(scale=None, is_causal=False, window=None, softcap=None, lam_activ
     key = (options, type(window), sides, tuple(map(type, options)), tuple(map(type, sides)))
     # Other objects may change, or be equal to what they are not. Zero is equal to minus zero.
     known = _PLAIN.issuperset(key[3]) and _PLAIN.issuperset(key[4]) and (window is None or sides) and out_scale != 0
-    found = _checked.get(key) if known else None
-    if found is None:
-        found = _check_options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
-                               integral)
+    checked = _checked.get(key) if known else None
+    if checked is None:
+        checked = _check_options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
+                                 integral)
         if known and len(_checked) < _MOST_CHECKED:
-            _checked[key] = found
-    return found
+            _checked[key] = checked
+    return checked
 
 
 def float32_bits(name: str, value, expected="a finite number", holds=lambda _: True) -> bytes:

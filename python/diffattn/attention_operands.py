@@ -21,7 +21,7 @@ class Operand(NamedTuple):
     #: The op's name for it, and the compiled function's.
     name: str
     #: Its name in errors, whose last word is its name as an argument.
-    said: str
+    display_name: str
     #: Its shape by the names that docs/spec.md gives to sizes, and its types; None: it has several, which are checked by a rule of
     #: their own.
     axes: tuple[str, ...] | None = None
@@ -33,7 +33,7 @@ class Operand(NamedTuple):
 
     @property
     def argument(self) -> str:
-        return self.said.rpartition(" ")[2]
+        return self.display_name.rpartition(" ")[2]
 
 
 #: In the order of the op's clauses and of the compiled function's arguments.

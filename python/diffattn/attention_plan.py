@@ -59,7 +59,7 @@ class Plan(_Packed):
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
         #: Whether there is one map.
         self.is_single = specs[NAMES.index("q2")] is None
-        given = {name: ArrayType(spec, said_of(name, self.is_single)) for name, spec in zip(NAMES, specs) if spec is not None}
+        given = {name: ArrayType(spec, display_name_of(name, self.is_single)) for name, spec in zip(NAMES, specs) if spec is not None}
         sizes = check_arguments(given, options, has_lengths)
         #: The result's shape and, if none was given, its type.
         self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
@@ -94,7 +94,7 @@ class Plan(_Packed):
 
     def name_of(self, slot: int) -> str:
         """Name in errors of the operand of a slot."""
-        return said_of(NAMES[slot], self.is_single)
+        return display_name_of(NAMES[slot], self.is_single)
 
 
 class BackwardPlan(_Packed):
@@ -105,7 +105,7 @@ class BackwardPlan(_Packed):
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
         is_single = specs[NAMES.index("q2")] is None
-        given = {name: ArrayType(spec, name if name in SAVED else said_of(name, is_single) if name in NAMES else _operand(name).said)
+        given = {name: ArrayType(spec, name if name in SAVED else display_name_of(name, is_single) if name in NAMES else _operand(name).display_name)
                  for name, spec in zip(BACKWARD_NAMES, specs) if spec is not None}
         operands = {name: array for name, array in given.items() if name in NAMES and name not in RESULTS}
         sizes = check_arguments(operands, options, has_lengths)
@@ -139,20 +139,20 @@ class BackwardPlan(_Packed):
 def _operand(name: str) -> Operand:
     """The operand whose sizes an array of BACKWARD_NAMES has."""
     if name == "d_out":
-        return OPERAND["init"]._replace(said=name)
+        return OPERAND["init"]._replace(display_name=name)
     operand = OPERAND[name.removeprefix("d_")]
-    return operand._replace(said=f"gradient of {operand.said}") if name.startswith("d_") else operand
+    return operand._replace(display_name=f"gradient of {operand.display_name}") if name.startswith("d_") else operand
 
 
 def _check_destination(given, name) -> None:
     destination, operand = given[f"d_{name}"], given.get(name)
-    said = _operand(f"d_{name}").said
+    display_name = _operand(f"d_{name}").display_name
     if operand is None:
-        raise UsageError(f"{said}: expected none, because {OPERAND[name].argument} was not given")
+        raise UsageError(f"{display_name}: expected none, because {OPERAND[name].argument} was not given")
     if operand.dtype.kind == "b":
-        raise UsageError(f"{said}: expected none, because a mask of truth values has no gradient")
-    _check_array(destination, said, (operand.dtype, F32), operand.shape)
-    _check_distinct(destination, said)
+        raise UsageError(f"{display_name}: expected none, because a mask of truth values has no gradient")
+    _check_array(destination, display_name, (operand.dtype, F32), operand.shape)
+    _check_distinct(destination, display_name)
 
 
 def _check_x(given, options, shape) -> None:
@@ -230,12 +230,12 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
     if has_lengths != ("block_table" in given):
         raise UsageError("kv_len: expected it with block_table" if not has_lengths else
                          "kv_len: expected none with cu_seqlens_k, which says how many keys there are")
-    others = [operand.said for operand in OPERANDS if operand.name in given and not operand.with_tables]
+    others = [operand.display_name for operand in OPERANDS if operand.name in given and not operand.with_tables]
     if others or "integral" in options:
         raise UsageError(f"{(others or ['integral'])[0]}: expected none with {' and '.join(tables)}")
     for name in ("q1", *(KEYS if "cu_seqlens_k" in given else ())):
         if "cu_seqlens_q" in given and name in given and given[name].shape[0] != 1:
-            raise InputError(f"{said_of(name, 'q2' not in given)}: expected one batch, in which sequences follow one another, but got "
+            raise InputError(f"{display_name_of(name, 'q2' not in given)}: expected one batch, in which sequences follow one another, but got "
                              f"{given[name].shape[0]}")
     if "cu_seqlens_q" in given:
         sizes["N"] = given["cu_seqlens_q"].shape[0] - 1
@@ -245,25 +245,25 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
         raise InputError(f"block_table: expected shape [N, pages] with N = {sizes['N']} sequences, but got "
                          f"{list(given['block_table'].shape)}")
     elif sizes["P"] == 0 or sizes["Tk"] == 0:
-        raise InputError(f"{said_of('k1', 'q2' not in given)}: expected at least one page, of at least one key, but got {sizes['P']} of "
+        raise InputError(f"{display_name_of('k1', 'q2' not in given)}: expected at least one page, of at least one key, but got {sizes['P']} of "
                          f"{sizes['Tk']}")
 
 
-def said_of(name: str, is_single: bool) -> str:
+def display_name_of(name: str, is_single: bool) -> str:
     """Name in errors of the op's operand `name`, in a call of one map or of two."""
-    return OF_ONE_MAP[name] if is_single and name in OF_ONE_MAP else OPERAND[name].said
+    return OF_ONE_MAP[name] if is_single and name in OF_ONE_MAP else OPERAND[name].display_name
 
 
 def _check_operands(given) -> dict[str, int]:
-    said = {name: said_of(name, "q2" not in given) for name in NAMES[:5]}
+    display_names = {name: display_name_of(name, "q2" not in given) for name in NAMES[:5]}
     for name in NAMES[:5]:
         array = given.get(name)
         if array is None:
             continue
         if array.ndim != 4:
-            raise InputError(f"{said[name]}: expected rank 4, [batch, heads, length, width], but got shape {list(array.shape)}")
+            raise InputError(f"{display_names[name]}: expected rank 4, [batch, heads, length, width], but got shape {list(array.shape)}")
         if array.dtype not in FLOATS:
-            raise InputError(f"{said[name]}: expected float32, float16 or bfloat16, but got {array.dtype}")
+            raise InputError(f"{display_names[name]}: expected float32, float16 or bfloat16, but got {array.dtype}")
     q1, k1, v = (given[name] for name in ("q1", "k1", "v"))
     # The heads of one map are their own noise heads.
     q2, k2 = given.get("q2", q1), given.get("k2", k1)
@@ -278,18 +278,18 @@ def _check_operands(given) -> dict[str, int]:
         if name not in given:
             continue
         if given[name].dtype != q1.dtype:
-            raise InputError(f"{said[name]}: expected {q1.dtype} as {said['q1']}, but got {given[name].dtype}")
+            raise InputError(f"{display_names[name]}: expected {q1.dtype} as {display_names['q1']}, but got {given[name].dtype}")
         expected = tuple(sizes[axis] for axis in axes)
         if given[name].shape != expected:
-            raise InputError(f"{said[name]}: expected shape [{', '.join(axes)}] = {list(expected)}, but got "
+            raise InputError(f"{display_names[name]}: expected shape [{', '.join(axes)}] = {list(expected)}, but got "
                              f"{list(given[name].shape)}")
     for many, of, few, name in (("Hs", "q1", "Hn", "q2"), ("Hs", "q1", "Hk1", "k1"), ("Hn", "q2", "Hk2", "k2"),
                                 ("Hs", "q1", "Hv", "v")):
         if sizes[few] == 0 or sizes[many] % sizes[few]:
-            raise InputError(f"{said[name]}: expected {many} to be a multiple of {few}, a divisor of the {sizes[many]} heads of "
-                             f"{said[of]}, but got {sizes[few]}")
+            raise InputError(f"{display_names[name]}: expected {many} to be a multiple of {few}, a divisor of the {sizes[many]} heads of "
+                             f"{display_names[of]}, but got {sizes[few]}")
     if sizes["d"] == 0:
-        raise InputError(f"{said['q1']}: expected a width d of at least 1, but got 0")
+        raise InputError(f"{display_names['q1']}: expected a width d of at least 1, but got 0")
     return sizes
 
 
@@ -311,7 +311,7 @@ def _check_others(given, sizes, options) -> None:
                         tuple(sizes[axis] for axis in operand.axes))
     for name in (*SINKS, *RESULTS[2:]):
         if name in given and "integral" in options:
-            raise UsageError(f"integral: expected no {OPERAND[name].said.partition(':')[0]} with it, because no kernel computes both")
+            raise UsageError(f"integral: expected no {OPERAND[name].display_name.partition(':')[0]} with it, because no kernel computes both")
     if "integral" in options and "q_segments" in given:
         raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     if "q_segments" in given and given["q_segments"].dtype != given["kv_segments"].dtype:
@@ -321,14 +321,14 @@ def _check_others(given, sizes, options) -> None:
 
 def _check_type(given, name, dtypes, shape) -> None:
     if name in given:
-        _check_array(given[name], OPERAND[name].said, dtypes, shape)
+        _check_array(given[name], OPERAND[name].display_name, dtypes, shape)
 
 
-def _check_array(array, said, dtypes, shape) -> None:
+def _check_array(array, name, dtypes, shape) -> None:
     if array.dtype not in dtypes:
-        raise InputError(f"{said}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
+        raise InputError(f"{name}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
     if array.shape != shape:
-        raise InputError(f"{said}: expected shape {list(shape)}, but got {list(array.shape)}")
+        raise InputError(f"{name}: expected shape {list(shape)}, but got {list(array.shape)}")
 
 
 def _mask(array, dtype, sizes):
@@ -350,7 +350,7 @@ def _check_out(out, dtype, shape) -> None:
     _check_distinct(out, "out")
 
 
-def _check_distinct(array, said) -> None:
+def _check_distinct(array, name) -> None:
     """Checks that no two elements of an array that is written share memory."""
     if array.is_empty:
         return
@@ -358,6 +358,6 @@ def _check_distinct(array, said) -> None:
     reach = 1
     for step, size in sorted((abs(s), n) for s, n in zip(array.steps, array.shape) if n > 1):
         if step < reach:
-            raise InputError(f"{said}: expected elements that share no memory, but got shape {list(array.shape)} with strides "
+            raise InputError(f"{name}: expected elements that share no memory, but got shape {list(array.shape)} with strides "
                              f"{[s * array.dtype.itemsize for s in array.steps]} bytes")
         reach += (size - 1) * step

@@ -81,12 +81,12 @@ class BundledCode(CompiledCode):
         gpu = checks.integer("gpu", gpu, 0, checks.MOST_INT32)
         device = None if device is None else checks.integer("device", device, 1, (1 << 64) - 1)
         read_only = checks.flag("read_only", read_only)
-        told = ProgressCallback(progress)
-        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, Progress(), None, read_only, told.c)
+        callback = ProgressCallback(progress)
+        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, Progress(), None, read_only, callback.c)
         lib, handle = library(), ctypes.c_void_p()
-        with told:
+        with callback:
             status = lib.open_with(directory, ctypes.byref(options), ctypes.byref(handle))
-        told.check(lib, status)
+        callback.check(lib, status)
         self._finalizer = weakref.finalize(self, lib.close, handle)
         super().__init__(lib, handle, threads)
         self.ordinal = gpu if lib.has_device(handle) else None

@@ -170,7 +170,7 @@ def _shards(index: Path) -> dict[Path, list[str]]:
     if not isinstance(names, dict) or not names:
         got = "an empty one" if names == {} else "none" if names is None else type(names).__name__
         raise CheckpointError(f"{index}: expected a weight_map with names of files, but got {got}")
-    found: dict[Path, list[str]] = {}
+    names_by_shard: dict[Path, list[str]] = {}
     for name, shard in names.items():
         if not isinstance(shard, str):
             raise CheckpointError(f"{index}: expected the name of a file for {shown(name)}, but got {shown(shard)}")
@@ -179,10 +179,10 @@ def _shards(index: Path) -> dict[Path, list[str]]:
             raise CheckpointError(f"{index}: expected names of files beside it, but got {shown(shard)}")
         if not files.exists(index.parent / shard):
             raise CheckpointError(f"{index}: expected the file {shown(shard)} beside it, but it is missing")
-        found[index.parent / shard] = []
+        names_by_shard[index.parent / shard] = []
     for name, shard in names.items():
-        found[index.parent / shard].append(name)
-    return found
+        names_by_shard[index.parent / shard].append(name)
+    return names_by_shard
 
 
 def _check_shards(index: Path, shards: dict[Path, list[str]], tensors: dict[str, Tensor]) -> None:
@@ -209,14 +209,14 @@ def _other_weights(directory: Path) -> str | None:
 
 def _missing_weights(directory: Path) -> CheckpointError:
     message = f"{directory}: expected model.safetensors or model.safetensors.index.json"
-    found = _other_weights(directory)
-    if found is None:
+    other = _other_weights(directory)
+    if other is None:
         return CheckpointError(f"{message}, but there is neither")
-    if found.endswith(".safetensors"):
-        return CheckpointError(f"{message}, but got {found!r}; give it that name, or link to it")
-    if found.endswith(".gguf"):
-        return CheckpointError(f"{message}, but got {found!r}; {_WAYS[GGUF]}")
-    return CheckpointError(f"{message}, but got {found!r}, which is not read; write its tensors as safetensors: "
+    if other.endswith(".safetensors"):
+        return CheckpointError(f"{message}, but got {other!r}; give it that name, or link to it")
+    if other.endswith(".gguf"):
+        return CheckpointError(f"{message}, but got {other!r}; {_WAYS[GGUF]}")
+    return CheckpointError(f"{message}, but got {other!r}, which is not read; write its tensors as safetensors: "
                            "safetensors.torch.save_file(state_dict, \"model.safetensors\"), or save_pretrained(...) of the library "
                            "that made it")
 
@@ -278,16 +278,16 @@ def open_checkpoint(directory: str | Path, *, without_weights: bool = False) -> 
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     shards: dict[Path, list[str]] = {}
     if files.exists(single):
-        found = [single]
+        weight_files = [single]
     elif files.exists(index):
         shards = _shards(index)
-        found = list(shards)
+        weight_files = list(shards)
     elif without_weights and _other_weights(directory) is None:
-        found = []
+        weight_files = []
     else:
         raise _missing_weights(directory)
     tensors: dict[str, Tensor] = {}
-    for file in found:
+    for file in weight_files:
         for name, tensor in read_header(file).items():
             if name in tensors:
                 raise CheckpointError(f"{file}: expected every tensor once, but got {shown(name)} also in "
@@ -297,7 +297,7 @@ def open_checkpoint(directory: str | Path, *, without_weights: bool = False) -> 
         _check_shards(index, shards, tensors)
     if config.get("tie_word_embeddings") is not False and _has_head_of_its_own(tensors):
         config = {**config, "tie_word_embeddings": False}
-    return Checkpoint(directory, config, found, tensors)
+    return Checkpoint(directory, config, weight_files, tensors)
 
 
 def _has_head_of_its_own(tensors: dict[str, Tensor]) -> bool:

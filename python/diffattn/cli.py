@@ -328,9 +328,9 @@ def bundle(args) -> int:
             raise UsageError("--paged: expected no --no-batch-invariant with it, because rows that are served do not depend on their batch")
         batch_invariant = True
     with Progress("writing the bundle"):
-        said = write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files], target=args.target,
-                            model_folder=checkpoint.directory, copy_weights=args.copy_weights, batch_invariant=batch_invariant)
-    _report(said)
+        diagnostics = write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files], target=args.target,
+                                   model_folder=checkpoint.directory, copy_weights=args.copy_weights, batch_invariant=batch_invariant)
+    _report(diagnostics)
     tell(f"diffattn: wrote {printable_name(args.output)}; " + _next_for_bundle(args, checkpoint, module))
     return 0
 
@@ -424,8 +424,8 @@ def explain(args) -> int:
     with Progress("compiling"):
         executable = Executable(text, target=args.target, threads=args.threads, batch_invariant=args.batch_invariant,
                                 cuda_driver=args.cuda_driver)
-    found = explain(executable, text)
-    say(found.json() if args.json else str(found))
+    explanation = explain(executable, text)
+    say(explanation.json() if args.json else str(explanation))
     return 0
 
 
@@ -442,10 +442,10 @@ def _explain_times(args) -> int:
     model = _load(args)
     ids = np.random.default_rng(0).integers(0, model.vocabulary, (1, args.prompt_tokens))
     with Progress("measuring"):
-        found = explain_times.timed(lambda: list(model.generate(ids, args.max_new_tokens, temperature=0, repetition_penalty=1)))
+        explanation = explain_times.timed(lambda: list(model.generate(ids, args.max_new_tokens, temperature=0, repetition_penalty=1)))
     if args.png:
-        write_files([(args.png, [explain_times.png(found)])])
-    say(found.json() if args.json else str(found))
+        write_files([(args.png, [explain_times.png(explanation)])])
+    say(explanation.json() if args.json else str(explanation))
     return 0
 
 

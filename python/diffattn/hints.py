@@ -19,8 +19,8 @@ OPEN_SIZE = 4
 
 def _spelled(path: str | Path, name: str) -> str:
     """A program as the shell finds it: its name if PATH leads to it, else its path, from here if it lies below."""
-    found = shutil.which(name)
-    if found and os.path.exists(path) and os.path.samefile(found, path):
+    program = shutil.which(name)
+    if program and os.path.exists(path) and os.path.samefile(program, path):
         return name
     relative = os.path.relpath(path)
     return shlex.quote(str(path) if relative.startswith("..") else relative)

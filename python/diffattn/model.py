@@ -52,8 +52,8 @@ def _other_name(missing: list[str], names: list[str]) -> str:
             for other in names if "." in ending else ():
                 if other == ending or other.endswith(f".{ending}"):
                     prefix = other[: len(other) - len(ending)]
-                    said = " and ".join([f"with the prefix {shown(prefix)}"] * bool(prefix) + [f"without {lacks!r}"] * bool(lacks))
-                    return f"; the file has {shown(other)}, {said}: save its tensors under the names that are expected"
+                    difference = " and ".join([f"with the prefix {shown(prefix)}"] * bool(prefix) + [f"without {lacks!r}"] * bool(lacks))
+                    return f"; the file has {shown(other)}, {difference}: save its tensors under the names that are expected"
     return ""
 
 

@@ -36,10 +36,10 @@ def write_files(files: Sequence[tuple[str | Path, Iterable[bytes]]]) -> None:
     parts: list[_Part] = []
     try:
         for path, pieces in files:
-            with _told(path):
+            with _write_errors(path):
                 parts.append(_Part(path, pieces))
         for part in parts:
-            with _told(part.path):
+            with _write_errors(part.path):
                 part.finish()
     finally:
         for part in parts:
@@ -47,7 +47,7 @@ def write_files(files: Sequence[tuple[str | Path, Iterable[bytes]]]) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: str | Path):
+def _write_errors(path: str | Path):
     try:
         yield
     except OSError as error:

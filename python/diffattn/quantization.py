@@ -127,7 +127,7 @@ def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantizati
     done, matrices = 0, sum(math.prod(tensor.shape) * _DTYPES[tensor.dtype].itemsize
                             for tensor in (checkpoint.tensors[name] for name in module.matrices))
 
-    def told(size: int) -> None:
+    def report(size: int) -> None:
         nonlocal done
         done += size
         if progress is not None:
@@ -137,7 +137,7 @@ def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantizati
     for file, tensors in used.items():
         # Integers and their scales first, then wider elements: all but float64, which is converted, lie at multiples of their size.
         tensors.sort(key=lambda entry: -8 if entry[0] in module.matrices else -_DTYPES[entry[1].dtype].itemsize)
-        parts = [part for name, tensor in tensors for part in _parts(name, tensor, module.matrices.get(name), how, told)]
+        parts = [part for name, tensor in tensors for part in _parts(name, tensor, module.matrices.get(name), how, report)]
         with open(folder / file.name, "wb") as out:
             out.writelines(parts_of_file(parts))
             out.flush()
@@ -151,8 +151,8 @@ def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantizati
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _parts(name: str, tensor: Tensor, transposed: bool | None, how: Quantization, told: Callable[[int], None]) -> list[Part]:
-    """The parts that replace a tensor: itself, or integers and scales if `transposed` says how the matrix lies; `told` of the bytes of its numbers."""
+def _parts(name: str, tensor: Tensor, transposed: bool | None, how: Quantization, report: Callable[[int], None]) -> list[Part]:
+    """The parts that replace a tensor: itself, or integers and scales if `transposed` says how the matrix lies; `report` is called with the bytes of its numbers."""
     array = _map(name, tensor)
     if transposed is None:
         return [Part(name, array.dtype, array.shape, bytes_of(array))]
@@ -167,7 +167,7 @@ def _parts(name: str, tensor: Tensor, transposed: bool | None, how: Quantization
             block = _widened(name, tensor, matrix[first: first + step], first, transposed)
             numbers, scales[first: first + step] = quantized(block, how.bits, how.group)
             yield (numbers if how.bits == 8 else packed(numbers)).tobytes()
-            told(len(block) * columns * array.itemsize)
+            report(len(block) * columns * array.itemsize)
 
     return [Part(name, np.dtype(np.int8), [rows, columns * how.bits // 8], integers()),
             Part(scale_name(name), np.dtype(np.float32), scales.shape, bytes_of(scales))]

@@ -217,13 +217,13 @@ def cache_limit() -> str:
 
 
 _NO_FOLDER = "compiled code is not kept: expected DIFFATTN_CACHE_DIR, cache=, or an absolute XDG_CACHE_HOME or home directory"
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 def tell_once(problem: str) -> bool:
-    """Whether this problem of the cache was not told yet: one that does not work costs time, nothing else."""
-    is_new = problem not in _told
-    _told.add(problem)
+    """Whether this problem of the cache was not reported yet: one that does not work costs time, nothing else."""
+    is_new = problem not in _reported
+    _reported.add(problem)
     return is_new
 
 
@@ -301,12 +301,12 @@ class Executable(CompiledCode):
         self._finalizer = weakref.finalize(self, lib.program_destroy, program)
         super().__init__(lib, program, threads)
         self.ordinal = ordinal_of(target)
-        said = _diagnostics(lib, program)
-        _warn_of_cache(said)
+        diagnostics = _diagnostics(lib, program)
+        _warn_of_cache(diagnostics)
         #: Why attention was not fused or is no kernel, one `Diagnostic` each, warnings and notes; empty if all went well.
-        self.diagnostics = [d for d in said if d.kind != "passed"]
+        self.diagnostics = [d for d in diagnostics if d.kind != "passed"]
         #: The attentions that were raised, and the kernel of each attention.
-        self.applied = [d for d in said if d.kind == "passed"]
+        self.applied = [d for d in diagnostics if d.kind == "passed"]
         self.from_cache = bool(lib.program_from_cache(program))
         if weights:
             self.bind_weights(weights, progress)
@@ -315,10 +315,10 @@ class Executable(CompiledCode):
         """Finds the weights by name and, for a device, copies them there. `progress(done, total)` is called between them;
         what it raises ends this and is raised by it."""
         array = _paths(paths)
-        told = ProgressCallback(progress)
-        with told:
-            status = self._lib.bind_weights_while(self._handle, array, len(array), told.c, None)
-        told.check(self._lib, status)
+        callback = ProgressCallback(progress)
+        with callback:
+            status = self._lib.bind_weights_while(self._handle, array, len(array), callback.c, None)
+        callback.check(self._lib, status)
         self._bind_again, self._with_spans = lambda executable: executable.bind_weights(paths), None
 
     def bind_arrays(self, names: ctypes.Array[ctypes.c_char_p], arrays: ctypes.Array[Array]) -> None:
@@ -478,8 +478,8 @@ def write_bundle(mlir: ModuleText, directory: FilePath, *, weights: FilePaths = 
                        prefetch_bytes=prefetch_bytes)
     try:
         lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copied), os.fsencode(directory)))
-        said = _diagnostics(lib)
-        _warn_of_cache(said)
-        return [d for d in said if d.kind != "passed"]
+        diagnostics = _diagnostics(lib)
+        _warn_of_cache(diagnostics)
+        return [d for d in diagnostics if d.kind != "passed"]
     finally:
         lib.options_destroy(options)

@@ -102,10 +102,10 @@ class TextStream:
         if not self.stop:
             text, self.held = self.held, ""
             return text
-        found = [at for at in (self.held.find(s) for s in self.stop) if at >= 0]
-        if found:
+        places = [at for at in (self.held.find(s) for s in self.stop) if at >= 0]
+        if places:
             self.stopped = True
-            text, self.held = self.held[: min(found)], ""
+            text, self.held = self.held[: min(places)], ""
             return text
         keep = max((n for s in self.stop for n in range(1, len(s)) if self.held.endswith(s[:n])), default=0)
         text, self.held = self.held[: len(self.held) - keep], self.held[len(self.held) - keep:]

@@ -141,7 +141,7 @@ def test_special_files_are_left_alone(kind, folder, tmp_path, build_dir):
         except PermissionError:
             pytest.skip("expected the right to make a device")
     before = path.lstat()
-    runtime._told.clear()
+    runtime._reported.clear()
     with pytest.warns(UserWarning, match="expected a regular file or none"):
         assert not works(folder)
     tool = build_dir / "bin" / "diffattn-run"
@@ -180,7 +180,7 @@ def test_a_cache_that_cannot_be_used_is_one_warning(fault, message, folder, buil
         folder.write_text("")
     else:
         folder.symlink_to(folder)
-    runtime._told.clear()
+    runtime._reported.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert not works(folder) and not works(folder)
@@ -216,7 +216,7 @@ def test_relative_folders_are_none(build_dir, tmp_path, monkeypatch):
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(runtime, "_home", lambda: "")
-    runtime._told.clear()
+    runtime._reported.clear()
     with pytest.warns(UserWarning, match="compiled code is not kept: expected DIFFATTN_CACHE_DIR"):
         assert not works(True)
     assert not works(True)  # told once

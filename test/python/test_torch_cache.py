@@ -251,7 +251,7 @@ def test_without_a_cache(folder, lowered, monkeypatch):
 
 def test_a_folder_that_cannot_be_used_is_one_warning(folder):
     folder.write_text("")
-    runtime._told.clear()
+    runtime._reported.clear()
     with pytest.warns(UserWarning, match="compiled code is not kept in .*: expected a folder, but got") as told:
         compile_and_check(folder)
         compile_and_check(folder)

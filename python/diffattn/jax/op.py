@@ -58,7 +58,7 @@ def _array(name: str, value):
     try:
         return jax.numpy.asarray(value)
     except Exception as error:  # of several classes
-        raise InputError(f"{OPERAND[name].said}: expected an array, but got {checks.shown(value)}: {error}") from None
+        raise InputError(f"{OPERAND[name].display_name}: expected an array, but got {checks.shown(value)}: {error}") from None
 
 
 def _lambda(lam):
@@ -71,7 +71,7 @@ def _check(operands: dict[str, Any], choices: Sequence[str | None]) -> None:
     """Raises as `diffattn.attention` does for types and shapes, and gives numbers of positions an axis, in place."""
     for name, array in operands.items():
         if not isinstance(array.dtype, np.dtype):  # keys of random numbers
-            raise InputError(f"{OPERAND[name].said}: expected an array of numbers, but got {array.dtype}")
+            raise InputError(f"{OPERAND[name].display_name}: expected an array of numbers, but got {array.dtype}")
     types = {name: ArrayType((array.dtype, array.shape, (0,) * array.ndim, IN_ELEMENTS)) for name, array in operands.items()
              if name not in POSITIONS}
     sizes = check_arguments(types, tuple(choices), "kv_len" in operands)
