@@ -106,8 +106,8 @@ class Gradients:
         magnitudes = [*map(torch.linalg.vector_norm, expected), torch.linalg.vector_norm(of_rows) if self.shape.v2 else of_rows.abs().sum()]
         expected.append(of_rows if self.shape.v2 else of_rows.sum())
         for name, function in functions.items():
-            for what, found, wanted, magnitude in zip(["out", *(f"d_{n}" for n in self.names)], self.of(function), expected, magnitudes):
-                error = (torch.linalg.vector_norm(found - wanted) / magnitude).item()
+            for what, got, wanted, magnitude in zip(["out", *(f"d_{n}" for n in self.names)], self.of(function), expected, magnitudes):
+                error = (torch.linalg.vector_norm(got - wanted) / magnitude).item()
                 if not error < TOLERANCE[self.args.dtype]:
                     raise SystemExit(f"expected {name} to give what PyTorch's naive composition gives, but got an error of {error:.2g} in {what}")
 

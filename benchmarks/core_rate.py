@@ -138,18 +138,18 @@ class Probe:
 
     def peaks(self):
         """GFLOP/s of each kind of product instruction, or why there is no number."""
-        found = {"fma f32": self.best}
+        rates_by_name = {"fma f32": self.best}
         for name, features, text, options, flop in (
                 ("vdpbf16ps", ["avx512_bf16"], PAIRS, ["-mavx512bf16"], 16 * 32 * 2),
                 ("amx bf16", ["amx_tile", "amx_bf16"], TILES, ["-mamx-tile", "-mamx-bf16"], 4 * 16384)):
             if not all(map(has_feature, features)):
-                found[name] = "not on this CPU"
+                rates_by_name[name] = "not on this CPU"
                 continue
             function = getattr(self._compile(name.split()[0], text, *options), "diffattn_pairs" if text is PAIRS else "diffattn_tiles")
             function.restype, function.argtypes = ctypes.c_float, [ctypes.c_long]
             rates = sorted(self._once(function, self.rounds, flop) for _ in range(60))
-            found[name] = rates[-5] or "refused by the system"
-        return found
+            rates_by_name[name] = rates[-5] or "refused by the system"
+        return rates_by_name
 
     def read(self, arrays, threads):
         """Reads all of `arrays`, each thread its part."""

@@ -36,7 +36,7 @@ class Parts:
         shapes = {f"{LAYER}self_attn.{name}_proj.weight": [count, hidden] for name, count in rows.items()}
         shapes.update({f"{LAYER}mlp.{name}_proj.weight": [inner, hidden] for name in ("gate", "up")})
         shapes[f"{LAYER}mlp.down_proj.weight"] = [hidden, inner]
-        m, found = Module(read_quantization(Config(config, "config.json"))), []
+        m, matrices = Module(read_quantization(Config(config, "config.json"))), []
         for name, shape in shapes.items():
             m.matrix(name, shape, elem, layers=depth)
         m.weight(HEAD, [config["vocab_size"], hidden], elem, source="model.embed_tokens.weight")
@@ -45,13 +45,13 @@ class Parts:
             x = f.argument("x", elem, [None, columns])
             layer = f.argument("layer", "index")
             f.ret(layers.linear(f, x, f.weight(name) if name == HEAD else f.weight(name, layer)))
-            found.append((f"times_{i}", columns, 1 if name == HEAD else depth, name == HEAD))
+            matrices.append((f"times_{i}", columns, 1 if name == HEAD else depth, name == HEAD))
         f = m.function("nothing")
         x = f.argument("x", elem, [None, hidden])
         f.argument("layer", "index")
         f.ret(x)
         files = [str(file) for file in self.model.checkpoint.files]
-        return Executable(str(m), weights=files, threads=threads), found
+        return Executable(str(m), weights=files, threads=threads), matrices
 
     def products(self, length):
         """Seconds of the products for `length` tokens a row of the batch; the last token of each alone meets the vocabulary. Without what each

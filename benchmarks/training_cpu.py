@@ -148,12 +148,12 @@ def check(args, trainings, length):
     """Nothing wrong is timed: the loss and all gradients of the first step."""
     import torch
 
-    found = {}
+    results = {}
     for name, training in trainings.items():
         loss = training.loss(length)
         gradients = torch.autograd.grad(loss, list(training.model.parameters()))
-        found[name] = loss.item(), torch.cat([x.flatten() for x in gradients])
-    (loss, ours), (expected_loss, expected) = found["diffattn"], found["torch"]
+        results[name] = loss.item(), torch.cat([x.flatten() for x in gradients])
+    (loss, ours), (expected_loss, expected) = results["diffattn"], results["torch"]
     error = ((ours - expected).norm() / expected.norm()).item()
     if not abs(loss - expected_loss) < TOLERANCE[args.dtype] or not error < TOLERANCE[args.dtype]:
         raise SystemExit(f"expected the loss {expected_loss:.5f} of PyTorch's own attention and its gradients, but got the loss {loss:.5f} and an "

@@ -86,9 +86,9 @@ def breaches(root):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[1])
-    found = list(breaches(root))
-    print("\n".join(found), end="\n" if found else "")
-    return 1 if found else 0
+    lines = list(breaches(root))
+    print("\n".join(lines), end="\n" if lines else "")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -74,10 +74,10 @@ def main():
                                 f"{line.strip()}")
             if layer in RUNTIME and re.search(r'\bmlir::|^namespace mlir\b', line):
                 breaches.append(f"{path.relative_to(root)}:{number}: expected the namespace diffattn_rt in the runtime, but got mlir")
-            found = re.match(r'\s*#?include\s+["<]([^">]+)[">]', line)
-            if not found:
+            match = re.match(r'\s*#?include\s+["<]([^">]+)[">]', line)
+            if not match:
                 continue
-            header = found.group(1)
+            header = match.group(1)
             where = f"{path.relative_to(root)}:{number}"
             other = layer_of(header.split("/")[1:-1]) if header.startswith("DiffAttn/") else None
             if header.startswith("../"):

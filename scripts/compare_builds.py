@@ -48,14 +48,14 @@ def targets_of_this_cpu():
     from diffattn.errors import DiffAttnError
     from diffattn.runtime import Executable
 
-    found = []
+    targets = []
     for isa in ("avx512bf16", "avx512", "avx2", "generic"):
         try:
             Executable("module {}", target=f"cpu:{isa}")
-            found.append(f"cpu:{isa}")
+            targets.append(f"cpu:{isa}")
         except DiffAttnError:
             print(f"note: this CPU has no {isa}", file=sys.stderr)
-    return found
+    return targets
 
 
 def record_calls():

@@ -94,7 +94,7 @@ def alone(node):
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
-def try_info(number: int, only: str | None, told: dict, results) -> None:
+def try_info(number: int, only: str | None, outcomes: dict, results) -> None:
     """Sends, for each op of an info's graphs, its key before it is lowered, and whether it was after that. What others have lowered is
     known."""
     warnings.simplefilter("ignore")
@@ -115,7 +115,7 @@ def try_info(number: int, only: str | None, told: dict, results) -> None:
                     first = next((one.meta["val"] for one in [*node.all_input_nodes, node] if isinstance(one.meta.get("val"), torch.Tensor)), None)
                     kind = next((short for short, long in TYPES.items() if first is not None and first.dtype == getattr(torch, long)), None)
                     key = (str(node.target), kind, symbolic)
-                    if kind is None or seen[key] >= SAMPLES or any(told.get(key, ())):
+                    if kind is None or seen[key] >= SAMPLES or any(outcomes.get(key, ())):
                         continue
                     seen[key] += 1
                     results.send((key, None))
@@ -131,10 +131,10 @@ def try_info(number: int, only: str | None, told: dict, results) -> None:
 class Attempt:
     """An op of PyTorch's list in a process of its own, which what it lowers may end."""
 
-    def __init__(self, number: int, only: str | None, told: dict):
-        self.told, self.begun, self.deadline = told, None, time.monotonic() + SECONDS
+    def __init__(self, number: int, only: str | None, outcomes: dict):
+        self.outcomes, self.begun, self.deadline = outcomes, None, time.monotonic() + SECONDS
         self.receive, send = CONTEXT.Pipe(duplex=False)
-        self.process = CONTEXT.Process(target=try_info, args=(number, only, told, send))
+        self.process = CONTEXT.Process(target=try_info, args=(number, only, outcomes, send))
         self.process.start()
         send.close()
 
@@ -145,7 +145,7 @@ class Attempt:
                 key, holds = self.receive.recv()
                 self.begun, self.deadline = (key, time.monotonic() + SECONDS) if holds is None else (None, self.deadline)
                 if holds is not None:
-                    self.told[key].append(holds)
+                    self.outcomes[key].append(holds)
         except EOFError:
             self.process.join()
             return self._end(failed=self.process.exitcode != 0)
@@ -155,7 +155,7 @@ class Attempt:
         self.process.kill()
         self.process.join()
         if failed and self.begun is not None:
-            self.told[self.begun].append(False)
+            self.outcomes[self.begun].append(False)
         return False
 
 
@@ -167,20 +167,20 @@ def main() -> None:
     import torch  # noqa: F401
     import torch_mlir  # noqa: F401 - once for all processes
 
-    told: dict = collections.defaultdict(list)
+    outcomes: dict = collections.defaultdict(list)
     waiting, active, shown = list(range(len(infos(args.only)))), [], 0
     while waiting or active:
         active = [one for one in active if one.step()]
         while waiting and len(active) < os.cpu_count():
-            active.append(Attempt(waiting.pop(), args.only, told))
+            active.append(Attempt(waiting.pop(), args.only, outcomes))
         left = len(waiting) + len(active)
         if left != shown and left % 20 == 0:
-            print(f"{left} left: {len({key[0] for key in told})} ops", file=sys.stderr, flush=True)
+            print(f"{left} left: {len({key[0] for key in outcomes})} ops", file=sys.stderr, flush=True)
         shown = left
         time.sleep(0.02)
-    table = {op: [sorted({kind for other, kind, of_symbols in told if other == op and of_symbols == symbolic and any(told[other, kind, of_symbols])})
-                  for symbolic in (False, True)] for op in sorted({key[0] for key in told})}
-    tried = {op: sorted({kind for other, kind, _ in told if other == op}) for op in table}
+    table = {op: [sorted({kind for other, kind, of_symbols in outcomes if other == op and of_symbols == symbolic and any(outcomes[other, kind, of_symbols])})
+                  for symbolic in (False, True)] for op in sorted({key[0] for key in outcomes})}
+    tried = {op: sorted({kind for other, kind, _ in outcomes if other == op}) for op in table}
     versions = {name: importlib.metadata.version(name).partition("+")[0] for name in ("torch", "torch-mlir")}
     rows = {op: [" ".join(kinds) for kinds in (tried[op], *of)] for op, of in table.items()}
     entries = ",\n".join(f"  {json.dumps(op)}: {json.dumps(row)}" for op, row in rows.items())

@@ -49,12 +49,12 @@ def line(package: dict) -> str:
     return f"{name}=={version} --hash=sha256:{package['download_info']['archive_info']['hashes']['sha256']}"
 
 
-def write(output: Path, what: str, installs: str, packages: list[dict], told: Sequence[str]) -> None:
+def write(output: Path, what: str, installs: str, packages: list[dict], printed: Sequence[str]) -> None:
     head = [f"# Written by scripts/newest_releases.py: {what}, on CPython {sys.version_info.major}.{sys.version_info.minor} and x86-64.",
             f"# `{installs}` installs these files and no others. The ordinary tests use requirements-test.txt."]
     output.write_text("\n".join([*head, *map(line, packages), ""]))
     versions = {package["metadata"]["name"].lower(): package["metadata"]["version"] for package in packages}
-    print(f"wrote {output}: " + ", ".join(f"{name} {versions[name]}" for name in told))
+    print(f"wrote {output}: " + ", ".join(f"{name} {versions[name]}" for name in printed))
 
 
 def main() -> None:

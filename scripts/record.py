@@ -33,8 +33,8 @@ class Readings:
         return rows
 
     def gpu_row(self, name, file, row):
-        (found,) = (one for one in self.newest(name, file)["rows"] if one["name"] == row)
-        return found
+        (match,) = (one for one in self.newest(name, file)["rows"] if one["name"] == row)
+        return match
 
 
 def span(values, digits=1):
@@ -231,10 +231,10 @@ MARKED = re.compile(r"(<!-- figures: (\w+) -->\n).*?(\n<!-- /figures -->)", re.S
 
 def write(text, readings):
     """The text with every marked block written anew."""
-    names = [found[2] for found in MARKED.finditer(text)]
+    names = [match[2] for match in MARKED.finditer(text)]
     if sorted(names) != sorted(BLOCKS):
         raise SystemExit(f"expected one block each of {', '.join(BLOCKS)}, but got {', '.join(names) or 'none'}")
-    return MARKED.sub(lambda found: found[1] + BLOCKS[found[2]](readings) + found[3], text)
+    return MARKED.sub(lambda match: match[1] + BLOCKS[match[2]](readings) + match[3], text)
 
 
 def main(arguments):

@@ -31,7 +31,7 @@ def tablegen(what, file):
 def deeper(text, levels):
     """The text with its headings moved by so many levels; code stays."""
     parts = re.split(r"(^```.*?^```$)", text, flags=re.M | re.S)
-    parts[::2] = [re.sub(r"^(#+) ", lambda found: "#" * (len(found[1]) + levels) + " ", part, flags=re.M) for part in parts[::2]]
+    parts[::2] = [re.sub(r"^(#+) ", lambda match: "#" * (len(match[1]) + levels) + " ", part, flags=re.M) for part in parts[::2]]
     return "".join(parts)
 
 
@@ -80,14 +80,14 @@ def options_of_help(text):
     """Sections of LLVM's --help, each with its options: (title, [(option, meaning)])."""
     sections, option = [], None
     for line in text.splitlines():
-        if found := re.fullmatch(r"(?:\d+\. )?(\w[\w ]*):", line):
-            sections.append((found[1], []))
+        if match := re.fullmatch(r"(?:\d+\. )?(\w[\w ]*):", line):
+            sections.append((match[1], []))
             option = None
-        elif (found := re.match(r"  (-\S.*?) +- +(\S.*)", line)) and sections:
-            option = [found[1], found[2]]
+        elif (match := re.match(r"  (-\S.*?) +- +(\S.*)", line)) and sections:
+            option = [match[1], match[2]]
             sections[-1][1].append(option)
-        elif option and (found := re.match(r"    =(\S+) +- +(\S.*)", line)):
-            option[1] += f"{'' if option[1].endswith(':') else ';'} `{found[1]}`: {found[2]}"
+        elif option and (match := re.match(r"    =(\S+) +- +(\S.*)", line)):
+            option[1] += f"{'' if option[1].endswith(':') else ';'} `{match[1]}`: {match[2]}"
         elif option and re.match(r" {10,}\S", line):
             option[1] += " " + line.strip()
         elif option and line.strip():

@@ -74,7 +74,7 @@ class Row:
     parts: int = 0
     products: tuple[int, int] = (0, 0)
     left: list[str] = field(default_factory=list)
-    said: str = ""
+    message: str = ""
     seconds: float = 0
 
 
@@ -348,13 +348,13 @@ def judge(name: str) -> Row:
                 module.compile(backend="diffattn")
                 wrong.append((f"generated with the {cache or 'dynamic'} cache", difference(generate(module, cache), want)))
                 module._compiled_call_impl = None
-            row.said = "; ".join(f"{what}: {how}" for what, how in wrong if how)
-            row.result = "wrong" if row.said else "ok"
+            row.message = "; ".join(f"{what}: {how}" for what, how in wrong if how)
+            row.result = "wrong" if row.message else "ok"
             if not any(report.parts for report in reports()):
-                row.result, row.said = "error", f"nothing was compiled; {row.said}"
+                row.result, row.message = "error", f"nothing was compiled; {row.message}"
         except Exception as error:  # whatever it is, it is what the row says
             traceback.print_exc()
-            row.result, row.said = "error", f"{type(error).__name__}: {error}"
+            row.result, row.message = "error", f"{type(error).__name__}: {error}"
         made = reports()
         breaks = torch._dynamo.utils.counters["graph_break"]
         row.graphs, row.parts, row.seconds = len(made), sum(one.parts for one in made), time.monotonic() - begin
@@ -381,14 +381,14 @@ def run(name: str, seconds: float, folder: Path, loud: bool) -> Row:
         except subprocess.TimeoutExpired:
             process.kill()
             output, _ = process.communicate()
-            row.said = f"took more than {seconds:g} s"
+            row.message = f"took more than {seconds:g} s"
     if loud:
         print(output, file=sys.stderr)
     if result.exists():
         return Row(**json.loads(result.read_text()))
     status = process.returncode
     ended = signal.Signals(-status).name if status < 0 else f"status {status}"
-    row.said = row.said or f"its process ended with {ended}: {(output.strip().splitlines() or ['no message'])[-1]}"
+    row.message = row.message or f"its process ended with {ended}: {(output.strip().splitlines() or ['no message'])[-1]}"
     row.seconds = time.monotonic() - begin
     return row
 
@@ -399,7 +399,7 @@ def table(rows: Iterable[Row]) -> str:
 
     lines = ["| model | kind | result | graphs | parts | products in PyTorch | stays in PyTorch |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        result = row.result if row.result == "ok" else f"{row.result}: {row.said[:300]}"
+        result = row.result if row.result == "ok" else f"{row.result}: {row.message[:300]}"
         of = " of ".join(map(str, row.products))
         left = ", ".join(row.left[:6]) + (f" and {len(row.left) - 6} more" if len(row.left) > 6 else "")
         lines.append("| " + " | ".join(map(cell, (row.name, row.kind, result, row.graphs, row.parts, of, left))) + " |")
@@ -427,7 +427,7 @@ def main() -> int:
             for done in concurrent.futures.as_completed(running):
                 row = done.result()
                 rows[row.name] = row
-                print(f"{row.name}: {row.result} after {row.seconds:.0f} s {row.said[:200]}", file=sys.stderr, flush=True)
+                print(f"{row.name}: {row.result} after {row.seconds:.0f} s {row.message[:200]}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise

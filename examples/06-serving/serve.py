@@ -23,16 +23,16 @@ try:
     lines = []
     for line in server.stdout:
         lines.append(line)
-        if found := re.search(r"http://[\d.]+:\d+", line):
+        if match := re.search(r"http://[\d.]+:\d+", line):
             break
     else:
         sys.exit("expected a server, but got:\n" + "".join(lines))
     prompts = ["In the beginning", "And the king said"]
     with concurrent.futures.ThreadPoolExecutor() as clients:
-        together = list(clients.map(lambda prompt: complete(found[0], prompt), prompts))
+        together = list(clients.map(lambda prompt: complete(match[0], prompt), prompts))
     for prompt, text in zip(prompts, together):
         print(prompt + text)
-        assert complete(found[0], prompt) == text, "what a request gets should not depend on other requests"
+        assert complete(match[0], prompt) == text, "what a request gets should not depend on other requests"
 finally:
     server.terminate()
     server.wait()

@@ -25,24 +25,24 @@ FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 
 def inspect(text: str, name: str) -> tuple[maps.Maps, np.ndarray]:
     """The maps, and for each factor the bits of the name that the text ends with."""
-    found, tokens = maps.inspect(HERE, text + name, factors=FACTORS), 1
-    while "".join(found.tokens[-tokens:]).strip() != name:
+    inspected, tokens = maps.inspect(HERE, text + name, factors=FACTORS), 1
+    while "".join(inspected.tokens[-tokens:]).strip() != name:
         tokens += 1
-    return found, np.array([run.bits[-tokens:].sum() for run in found.runs])
+    return inspected, np.array([run.bits[-tokens:].sum() for run in inspected.runs])
 
 
 def main(report: str | None) -> None:
     warnings.simplefilter("ignore")
     worth, needed = [], []
     for name in NAMES:
-        found, bits = inspect(f"{NEEDLE} {name}.\n{HAY}{NEEDLE} ", name)
+        inspected, bits = inspect(f"{NEEDLE} {name}.\n{HAY}{NEEDLE} ", name)
         needed.append(bits)
         worth.append(inspect(f"{HAY}{NEEDLE} ", name)[1] - bits)
     print("factor of λ   bits for the name   bits that the needle saves")
     for factor, bits, saved in zip(FACTORS, np.mean(needed, axis=0), np.mean(worth, axis=0)):
         print(f"{factor:<11}   {bits:17.2f}   {saved:26.2f}")
     if report:
-        write_files([(report, maps.page(found))])
+        write_files([(report, maps.page(inspected))])
 
 
 if __name__ == "__main__":
