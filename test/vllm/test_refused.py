@@ -94,12 +94,12 @@ def test_tables_of_a_step(device, decode):
 
     tables = [torch.tensor(values, dtype=torch.int32, device=device) for values in ([0, 1, 2], [5, 3], [[0], [2]])]
     step = backend.Metadata(2, *torch.zeros(2, 2, dtype=torch.int64), decode, *tables)
-    sight = step.sight(3, 16)
-    assert step.sight(3, 16) is sight
+    arguments = step.attention_arguments(3, 16)
+    assert step.attention_arguments(3, 16) is arguments
     if device == "cpu":
-        assert list(sight) == ["block_table"] and sight["block_table"].queries == (None if decode else 2)
+        assert list(arguments) == ["block_table"] and arguments["block_table"].queries == (None if decode else 2)
         with pytest.raises(InputError, match="block_table: expected pages from 0 and below 2, but got 2 as page 0 of sequence 1"):
-            backend.Metadata(2, *torch.zeros(2, 2, dtype=torch.int64), decode, *tables).sight(2, 16)
+            backend.Metadata(2, *torch.zeros(2, 2, dtype=torch.int64), decode, *tables).attention_arguments(2, 16)
     else:
-        assert sight["kv_len"].dtype == torch.int64 and sight["block_table"] is tables[2] and sight["target"] == "meta@0"
-        assert ("cu_seqlens_q" in sight) != decode
+        assert arguments["kv_len"].dtype == torch.int64 and arguments["block_table"] is tables[2] and arguments["target"] == "meta@0"
+        assert ("cu_seqlens_q" in arguments) != decode

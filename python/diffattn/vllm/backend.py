@@ -44,20 +44,20 @@ class Metadata:
     query_starts: torch.Tensor
     lengths: torch.Tensor
     block_table: torch.Tensor
-    _sight: dict[str, Any] | None = None
+    _arguments: dict[str, Any] | None = None
 
-    def sight(self, pages: int, rows: int) -> dict[str, Any]:
+    def attention_arguments(self, pages: int, rows: int) -> dict[str, Any]:
         """The last three as arguments of `attention`. In memory of the host the first layer of a step checks them: that there are so many pages,
         with so many rows each. On a device they are used where they lie, unchecked."""
-        if self._sight is None:
+        if self._arguments is None:
             starts = {} if self.is_decode else {"cu_seqlens_q": self.query_starts}
             device = self.block_table.device
             if device.type == "cpu":
                 starts.update({} if self.is_decode else {"queries": self.tokens})
-                self._sight = {"block_table": PageTable(self.block_table, self.lengths, pages=pages, rows=rows, **starts)}
+                self._arguments = {"block_table": PageTable(self.block_table, self.lengths, pages=pages, rows=rows, **starts)}
             else:
-                self._sight = {"block_table": self.block_table, "kv_len": self.lengths.long(), **starts, "target": f"{device.type}@{device.index or 0}"}
-        return self._sight
+                self._arguments = {"block_table": self.block_table, "kv_len": self.lengths.long(), **starts, "target": f"{device.type}@{device.index or 0}"}
+        return self._arguments
 
 
 class MetadataBuilder(AttentionMetadataBuilder[Metadata]):
@@ -162,7 +162,7 @@ class Impl(AttentionImpl[Metadata]):
             lam = lam[None] if lam.dim() else lam
         heads = self.key_value_heads
         attention(query[:, :self.signals], keys[:, :heads], query[:, self.signals:], keys[:, -heads:], values, lam, out=output,
-                  **data.sight(keys.shape[0], keys.shape[2]), **self.options)
+                  **data.attention_arguments(keys.shape[0], keys.shape[2]), **self.options)
         return output
 
     def _pages(self, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
