@@ -296,7 +296,7 @@ def _needs_gradient(**given) -> bool:
 
 
 def _facts(maps: dict[str, Any], others, ordinal: int | None, native: int | None) -> list[tuple]:
-    """Facts of q1, k1, q2, k2, v and lam, of one map of q, k and v, and of what is named in _SAID, without kv_len and q_offset."""
+    """Facts of q1, k1, q2, k2, v and lam, of one map of q, k and v, and of the operands of _OPTIONAL_NAMES, without kv_len and q_offset."""
     if "lam" in maps:
         facts = [facts_for(maps[name], name, ordinal, native) for name in NAMES[:5]]
         facts.append(_lambda(maps["lam"], ordinal, native))
