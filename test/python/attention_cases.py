@@ -195,11 +195,11 @@ class Call:
     def allowed(self, expected, magnitude):
         return BOUNDS[self.sig["dtype"]] * (magnitude + np.abs(expected)) + HALF_STEP[self.sig["dtype"]] + 1e-30
 
-    def _check_logarithms(self, target, found, expected):
+    def _check_logarithms(self, target, logarithms, expected):
         """Scores and sums are f32, whose exponentials polynomials make: those of bf16's products have a degree less."""
-        assert len(found) == len(expected)
+        assert len(logarithms) == len(expected)
         bound = 5e-4 if self.sig["dtype"] == "bf16" else 2e-5
-        for name, got, log in zip(("lse1", "lse2"), found, expected):
+        for name, got, log in zip(("lse1", "lse2"), logarithms, expected):
             assert got.dtype == np.float32 and got.shape == log.shape
             np.testing.assert_allclose(got, log, rtol=bound, atol=bound, err_msg=f"{name} of {target}; {self.describe()}")
 
@@ -207,8 +207,8 @@ class Call:
         """Runs the call and compares with f64; returns what came out."""
         got, (expected, magnitude, *logs) = self.run(target), self.reference()
         if self.sig["lse"]:
-            got, *found = got
-            self._check_logarithms(target, found, logs)
+            got, *logarithms = got
+            self._check_logarithms(target, logarithms, logs)
         wide, allowed = got.astype(np.float64), self.allowed(expected, magnitude)
         assert got.dtype == TYPES[self.sig["result"] or self.sig["dtype"]] and got.shape == expected.shape
         wrong = ~(np.abs(wide - expected) <= allowed)

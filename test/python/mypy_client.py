@@ -18,7 +18,7 @@ def check_client(cache, *options, **environment):
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", config, "--cache-dir", cache, "--no-error-summary", *options, CLIENT], cwd=cache,
                           env={**os.environ, **environment}, capture_output=True, text=True)
     assert done.stderr == ""
-    said = [(int(line), message) for line, message in re.findall(r"typed_client\.py:(\d+): error: (.*)$", done.stdout, re.M)]
+    errors = [(int(line), message) for line, message in re.findall(r"typed_client\.py:(\d+): error: (.*)$", done.stdout, re.M)]
     wrong = {number for number, line in enumerate(CLIENT.read_text().splitlines(), 1) if "# error: " in line}
-    assert [(number, message) for number, message in said if number not in wrong] == []
-    assert wrong == {number for number, _ in said} and len(wrong) == 7
+    assert [(number, message) for number, message in errors if number not in wrong] == []
+    assert wrong == {number for number, _ in errors} and len(wrong) == 7

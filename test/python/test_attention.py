@@ -311,11 +311,11 @@ def test_kernels_that_a_call_does_not_take_are_not_compiled(queries, keys, is_fe
     assert ("diffattn_attention_0_merge" in functions) == is_few and ("diffattn_attention_0" in functions) != is_few, functions
 
 
-@pytest.mark.parametrize("promised, came, told", [(9, 8, "expected size 9 or more on axis 2, but got 8"), (8, 9, "expected size 8 or less on axis 2, but got 9")])
-def test_code_for_other_sizes_is_not_run(promised, came, told):
+@pytest.mark.parametrize("promised, came, message", [(9, 8, "expected size 9 or more on axis 2, but got 8"), (8, 9, "expected size 8 or less on axis 2, but got 9")])
+def test_code_for_other_sizes_is_not_run(promised, came, message):
     q, k = np.ones((1, 1, came, 16), np.float32), np.ones((1, 1, 40, 16), np.float32)
     arrays = {"q1": q, "k1": k, "q2": q, "k2": k, "v": k, "lambda": np.float32(0.5).reshape(()), "init": np.zeros_like(q)}
     executable = runtime.Executable(module_of(arrays, "scale = 0.25 : f32" + attention_module.size_bounds(promised, 40)), name="attention")
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=message):
         executable.call("attention", *arrays.values())
     assert not arrays["init"].any()

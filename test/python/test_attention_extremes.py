@@ -151,9 +151,9 @@ def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
         before = problem.run(lowering, **options)[0, 0].astype(np.float32)
         problem.arrays[4][0, 0, key, :] = value
         after = problem.run(lowering, **options)[0, 0].astype(np.float32)
-        told = f"{name}, values of key {key} are {value}"
-        np.testing.assert_array_equal(after[~sees[:, key]], before[~sees[:, key]], err_msg=told)
-        assert not np.isfinite(after[sees[:, key]]).any(), told
+        message = f"{name}, values of key {key} are {value}"
+        np.testing.assert_array_equal(after[~sees[:, key]], before[~sees[:, key]], err_msg=message)
+        assert not np.isfinite(after[sees[:, key]]).any(), message
 
 
 #: NaN as processors write it, as memory full of ones is read, and with bits that sums of exponents have taken for finite numbers.

@@ -107,10 +107,10 @@ def test_rows_without_keys(queries):
 def test_scores_that_do_not_rise_with_the_products(queries, scale):
     for dtype in ("f32", "bf16"):
         operands = draw(dtype, queries)
-        result, *found = diffattn.attention(**operands, scale=scale, sink=SINK, sink2=SINK2, return_lse=True)
+        result, *logarithms = diffattn.attention(**operands, scale=scale, sink=SINK, sink2=SINK2, return_lse=True)
         expected, magnitude, *logs = reference(**operands, scale=float(np.float32(scale)), sink=SINK, sink2=SINK2, return_lse=True)
         assert (np.abs(result.astype(np.float64) - expected) <= 1.2e-2 * magnitude).all()
-        for got, log in zip(found, logs):
+        for got, log in zip(logarithms, logs):
             np.testing.assert_allclose(got, log, rtol=5e-4, atol=5e-4)
 
 
@@ -167,7 +167,7 @@ def test_no_queries_and_no_keys():
     assert not result.any() and np.isneginf(lse1).all() and np.isneginf(lse2).all()
 
 
-@pytest.mark.parametrize("error, told, arguments", [
+@pytest.mark.parametrize("error, message, arguments", [
     (InputError, "sink: expected shape [4], but got [3]", dict(sink=SINK[:3])),
     (InputError, "sink: expected shape [4], but got [1, 4]", dict(sink=SINK[None])),
     (InputError, "sink2: expected shape [2], but got [4]", dict(sink2=SINK)),
@@ -179,8 +179,8 @@ def test_no_queries_and_no_keys():
     (UsageError, "return_lse: expected values of a width of at least 1 with it, but got 0", dict(return_lse=True, v=np.zeros((1, 4, 70, 0), np.float32))),
     (InputError, "q1: expected rank 4", dict(return_lse=True, q1=np.zeros((4, 9, 32), np.float32))),
 ])
-def test_bad_arguments(error, told, arguments):
-    with pytest.raises(error, match=re.escape(told)):
+def test_bad_arguments(error, message, arguments):
+    with pytest.raises(error, match=re.escape(message)):
         diffattn.attention(**{**draw(), **arguments})
 
 
@@ -206,10 +206,10 @@ def test_tensors_and_gradients():
     assert same(torch.ops.diffattn.attention(*operands.values(), sink=sink, sink2=sink2).numpy(), expected[0])
 
     wanted = {**operands, "v": operands["v"].clone().requires_grad_()}
-    for given, told in ((dict(sink=sink), "^sink: expected none in a call that needs gradients"),
-                        (dict(sink2=sink2), "^sink2: expected none in a call that needs gradients"),
-                        (dict(return_lse=True), "^return_lse: expected none in a call that needs gradients")):
-        with pytest.raises(UsageError, match=told):
+    for given, message in ((dict(sink=sink), "^sink: expected none in a call that needs gradients"),
+                           (dict(sink2=sink2), "^sink2: expected none in a call that needs gradients"),
+                           (dict(return_lse=True), "^return_lse: expected none in a call that needs gradients")):
+        with pytest.raises(UsageError, match=message):
             diffattn.attention(**wanted, **given)
     trained = sink.clone().requires_grad_()
     for call in (lambda: diffattn.attention(**operands, sink=trained), lambda: torch.ops.diffattn.attention(*operands.values(), sink=trained)):

@@ -564,14 +564,14 @@ func.func @f(%x: tensor<6x20xf32>, %z: tensor<6xf32>) -> tensor<6xf32> {
                                                             ("nop # $0", "{zork}", "couldn't allocate input reg for constraint")])
 def test_assembly_that_is_none_is_an_error(assembly, constraints, message):
     """LLVM would tell it and end the process."""
-    with pytest.raises(runtime.CompileError, match="^module: expected LLVM to generate code for the module, but got: ") as told:
+    with pytest.raises(runtime.CompileError, match="^module: expected LLVM to generate code for the module, but got: ") as raised:
         Executable(f"""
 func.func @f(%x: tensor<3xf32>) -> tensor<3xf32> {{
   %number = arith.constant 0 : i32
   llvm.inline_asm has_side_effects "{assembly}", "{constraints}" %number : (i32) -> ()
   return %x : tensor<3xf32>
 }}""", cache=False)
-    assert message in str(told.value)
+    assert message in str(raised.value)
 
 
 def test_a_crash_of_the_code_generator_is_an_error(capfd):

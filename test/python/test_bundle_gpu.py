@@ -159,14 +159,14 @@ def tiny(tmp_path_factory):
 def test_a_language_model(tiny, simulated):
     import diffattn
 
-    told = []
-    model = bundle.load(tiny, device=simulated, progress=lambda done, total: told.append((done, total)))
+    steps = []
+    model = bundle.load(tiny, device=simulated, progress=lambda done, total: steps.append((done, total)))
     ids = np.array([[1, 20, 300, 4, 50]])
     logits, expected = model.forward(ids), diffattn.load(ROOT / "examples" / "tiny-lm", "cuda-sim:sm_80").forward(ids)
     assert np.isfinite(logits).all() and logits.tobytes() == expected.tobytes()
     # A line for each weight of each layer, as they are copied.
-    assert len(told) > 20 and [done for done, _ in told] == sorted({done for done, _ in told})
-    assert {total for _, total in told} == {told[-1][0]}
+    assert len(steps) > 20 and [done for done, _ in steps] == sorted({done for done, _ in steps})
+    assert {total for _, total in steps} == {steps[-1][0]}
 
 
 def test_a_step_is_one_launch_and_caches_stay_on_the_device(tiny, simulated, monkeypatch):
@@ -217,9 +217,9 @@ def test_arrays_on_the_device(write, simulated, tmp_path):
         other.call("shift", array)
     runtime.write_bundle(MODEL, tmp_path / "cpu", weights=[os.path.join(tmp_path / "b/weights", name)
                                                            for name in os.listdir(tmp_path / "b/weights")])
-    told = []
-    cpu = bundle.BundledCode(tmp_path / "cpu", progress=lambda *bytes: told.append(bytes))
-    assert not cpu.has_device and isinstance(cpu.zeros((2,), np.float32), np.ndarray) and told == [(16, 16)]
+    steps = []
+    cpu = bundle.BundledCode(tmp_path / "cpu", progress=lambda *bytes: steps.append(bytes))
+    assert not cpu.has_device and isinstance(cpu.zeros((2,), np.float32), np.ndarray) and steps == [(16, 16)]
     with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device, but got one without"):
         DeviceArray.zeros(cpu, (5, 4), np.float32)
     with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device to capture calls of, but got one without"):
@@ -228,19 +228,19 @@ def test_arrays_on_the_device(write, simulated, tmp_path):
 
 def test_options_of_an_older_header(write, simulated, tmp_path):
     write(tmp_path / "b", "cuda-sim:sm_80")
-    library, handle, told = bundle.library(), ctypes.c_void_p(), []
+    library, handle, calls = bundle.library(), ctypes.c_void_p(), []
     options = bundle._Options(bundle._Options.progress.offset, 0, None, None, None, None, simulated,
-                              Progress(lambda *_: told.append(1)), None, 1)
+                              Progress(lambda *_: calls.append(1)), None, 1)
     assert library.open_with(os.fsencode(tmp_path / "b"), ctypes.byref(options), ctypes.byref(handle)) == 0
-    assert library.has_device(handle) == 1 and not told
+    assert library.has_device(handle) == 1 and not calls
     library.close(handle)
 
 
 def test_what_is_in_it_is_told_without_a_gpu(written, tmp_path, capsys):
     assert cli.main(["info", "--bundle", str(written)]) == 0
-    said = capsys.readouterr().out
-    assert "kernels                 sm_80 (cubin and ptx), sm_90 (cubin and ptx)" in said
-    assert "function shift          tensor<?x4xfloat32> -> tensor<?x4xfloat32>" in said
+    listing = capsys.readouterr().out
+    assert "kernels                 sm_80 (cubin and ptx), sm_90 (cubin and ptx)" in listing
+    assert "function shift          tensor<?x4xfloat32> -> tensor<?x4xfloat32>" in listing
     code = bundle.BundledCode(written, read_only=True)
     assert code.entries == ["attend", "shift"] and not code.has_device
     with pytest.raises(errors.UsageError, match="opened to be read only"):

@@ -57,6 +57,6 @@ def test_layouts(header, tmp_path):
 def test_every_structure_is_listed():
     """Structures of the package and of gpu-check are listed; DLPack's have headers of their own."""
     listed = {cls for pairs in STRUCTURES.values() for cls, _ in pairs}
-    found = {cls for module in (runtime, arrays, bundle, device, checked, facts) for cls in vars(module).values()
-             if isinstance(cls, type) and issubclass(cls, ctypes.Structure) and cls.__module__ == module.__name__}
-    assert found - listed == {arrays._DLTensor, facts._Exchange}
+    declared = {cls for module in (runtime, arrays, bundle, device, checked, facts) for cls in vars(module).values()
+                if isinstance(cls, type) and issubclass(cls, ctypes.Structure) and cls.__module__ == module.__name__}
+    assert declared - listed == {arrays._DLTensor, facts._Exchange}

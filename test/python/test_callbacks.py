@@ -28,9 +28,9 @@ class Stop(BaseException):
     """No Exception, as KeyboardInterrupt is none."""
 
 
-def raising(error, told):
+def raising(error, calls):
     def progress(done, total):
-        told.append(done)
+        calls.append(done)
         raise error
 
     return progress
@@ -39,10 +39,10 @@ def raising(error, told):
 @pytest.mark.parametrize("error", [ValueError("of the caller"), Stop("now"), SystemExit(3)])
 @pytest.mark.parametrize("target", ["cpu", "cuda-sim:sm_80"])
 def test_what_progress_raises_ends_the_binding(error, target, weights, capfd):
-    executable, told = runtime.Executable(MODEL, target=target), []
+    executable, calls = runtime.Executable(MODEL, target=target), []
     with pytest.raises(type(error)) as raised:
-        executable.bind_weights(weights, raising(error, told))
-    assert raised.value is error and len(told) == 1, "nothing is bound after it"
+        executable.bind_weights(weights, raising(error, calls))
+    assert raised.value is error and len(calls) == 1, "nothing is bound after it"
     assert "ignored" not in capfd.readouterr().err
     executable.bind_weights(weights, lambda *_: None)
     (y,) = executable.call("forward", np.ones((1, 4), np.float32))
@@ -58,26 +58,26 @@ def test_the_constructor_and_load_raise_it_too(weights):
 
 def test_a_bundle_is_not_opened(weights, tmp_path):
     runtime.write_bundle(MODEL, tmp_path / "b", weights=weights)
-    told = []
+    calls = []
     with pytest.raises(Stop):
-        bundle.load(tmp_path / "b", progress=raising(Stop(), told))
-    assert len(told) == 1
+        bundle.load(tmp_path / "b", progress=raising(Stop(), calls))
+    assert len(calls) == 1
     assert bundle.load(tmp_path / "b").call("forward", np.ones((1, 4), np.float32))[0].tolist() == [[5, 5, 5]]
 
 
 def test_ctrl_c_within_progress():
     def progress(done, total):
-        told.append(done)
+        calls.append(done)
         os.kill(os.getpid(), signal.SIGINT)
         signal.pthread_sigmask(signal.SIG_BLOCK, [])  # a call in which it is noticed
 
-    told, before = [], signal.signal(signal.SIGINT, signal.default_int_handler)
+    calls, before = [], signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             diffattn.load(TINY, progress=progress)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert len(told) == 1
+    assert len(calls) == 1
 
 
 def test_ctrl_c_at_any_time(capfd):

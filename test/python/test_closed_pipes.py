@@ -126,10 +126,10 @@ def gone():
     os.close(write)
 
 
-def is_quiet(command, said):
+def is_quiet(command, text):
     """No error, no traceback; a line of progress at most."""
     allowed = SAID.get(command.split()[0])
-    lines = said.splitlines()
+    lines = text.splitlines()
     return not lines or (allowed is not None and len(lines) == 1 and allowed in lines[0] and b"rror" not in lines[0])
 
 

@@ -130,7 +130,7 @@ def test_attention_on_device_arrays(tensors):
     assert np.array_equal(made.to_host(), expected) and made.streams == [1]
 
 
-SIGHTS = {
+MASKS = {
     "lengths": ({"kv_len": np.array([13, 5])}, 2, None),
     "offsets": ({"kv_len": np.array([13, 20]), "q_offset": np.array([9, 16])}, 2, None),
     "sequences": ({"cu_seqlens_q": np.array([0, 3, 4], np.int32), "cu_seqlens_k": np.array([0, 13, 20])}, 1, None),
@@ -138,32 +138,32 @@ SIGHTS = {
 }
 
 
-@pytest.mark.parametrize("name", SIGHTS)
+@pytest.mark.parametrize("name", MASKS)
 def test_positions_and_tables_on_the_device(name):
     """They give what they give from memory of the host; what they hold is not looked at, and nothing is copied."""
-    sight, batch, rows = SIGHTS[name]
+    masks, batch, rows = MASKS[name]
     rng = np.random.default_rng(3)
     keys = (5, 2, rows) if rows else (batch, 2, 20)
     q1, q2 = rng.normal(size=(2, batch, 2, 4, 32)).astype(np.float16)
     k1, k2 = rng.normal(size=(2, *keys, 32)).astype(np.float16)
     arrays = [q1, k1, q2, k2, rng.normal(size=(*keys, 64)).astype(np.float16), np.array([0.2, 0.4], np.float32)]
-    expected = diffattn.attention(*arrays, is_causal=True, **sight, target=TARGET)
+    expected = diffattn.attention(*arrays, is_causal=True, **masks, target=TARGET)
     executable = list(_attention._compiled.values())[-1]
     there, out = [CudaArray(executable, array) for array in arrays], CudaArray(executable, np.zeros_like(expected))
-    moved = {argument: CudaArray(executable, array) for argument, array in sight.items()}
+    moved = {argument: CudaArray(executable, array) for argument, array in masks.items()}
     before = executable.traffic()
     assert diffattn.attention(*there, is_causal=True, **moved, target=TARGET, out=out, stream=0x70) is out
     after = executable.traffic()
     assert (before.bytes_in, before.bytes_out, before.bytes_within) == (after.bytes_in, after.bytes_out, after.bytes_within)
     assert np.array_equal(out.to_host(), expected) and all(array.streams == [0x70] for array in moved.values())
     # One of them alone, the others where the host checks them.
-    for argument in sight:
-        diffattn.attention(*there, is_causal=True, **{**sight, argument: moved[argument]}, target=TARGET, out=out)
+    for argument in masks:
+        diffattn.attention(*there, is_causal=True, **{**masks, argument: moved[argument]}, target=TARGET, out=out)
         assert np.array_equal(out.to_host(), expected)
-    with pytest.raises(InputError, match=f"{next(iter(sight))}: expected .* in memory of the host, as q1, but got an array on a device"):
-        diffattn.attention(*arrays, is_causal=True, **{**sight, next(iter(sight)): moved[next(iter(sight))]}, target=TARGET)
-    for argument in set(sight) & {"kv_len", "q_offset"}:
-        for wrong in (sight[argument].astype(np.int32), sight[argument][:1]):
+    with pytest.raises(InputError, match=f"{next(iter(masks))}: expected .* in memory of the host, as q1, but got an array on a device"):
+        diffattn.attention(*arrays, is_causal=True, **{**masks, next(iter(masks)): moved[next(iter(masks))]}, target=TARGET)
+    for argument in set(masks) & {"kv_len", "q_offset"}:
+        for wrong in (masks[argument].astype(np.int32), masks[argument][:1]):
             with pytest.raises(InputError, match=rf"{argument}: expected int64 of shape \[2\] on a device, but got int"):
                 diffattn.attention(*there, is_causal=True, **{**moved, argument: CudaArray(executable, wrong)}, target=TARGET, out=out)
 

@@ -33,12 +33,12 @@ def text_of(name):
 @pytest.mark.parametrize("name", KEPT)
 def test_a_graph_that_stays_says_why(name, tmp_path):
     first, second = (runtime.Executable(text_of(name), name=name, cache=tmp_path / "cache") for _ in range(2))
-    (said,) = first.diagnostics
-    assert (said.kind, said.category, said.name) == ("missed", "diffattn-fuse", "NotRaised")
-    assert said.message.startswith("attention is not fused: ") and len(said.message) > 40
-    file, line, column = said.location.rsplit(":", 2)
+    (diagnostic,) = first.diagnostics
+    assert (diagnostic.kind, diagnostic.category, diagnostic.name) == ("missed", "diffattn-fuse", "NotRaised")
+    assert diagnostic.message.startswith("attention is not fused: ") and len(diagnostic.message) > 40
+    file, line, column = diagnostic.location.rsplit(":", 2)
     assert file == name and "linalg." in text_of(name).splitlines()[int(line) - 1][int(column) - 1 :]
-    assert str(said) == f"{said.location}: remark: {said.message} [diffattn-fuse]"
+    assert str(diagnostic) == f"{diagnostic.location}: remark: {diagnostic.message} [diffattn-fuse]"
     assert not first.from_cache and second.from_cache and second.diagnostics == first.diagnostics
     assert first.applied == second.applied == []
 
@@ -53,9 +53,9 @@ def test_a_graph_that_is_fused_has_nothing_to_say(name):
 
 
 def test_an_attention_without_a_kernel():
-    (said,) = runtime.Executable(WIDE).diagnostics
-    assert said.category == "diffattn-schedule" and "a head of 1025 is above 1024" in said.message
-    assert said.location == "module:3:8"
+    (diagnostic,) = runtime.Executable(WIDE).diagnostics
+    assert diagnostic.category == "diffattn-schedule" and "a head of 1025 is above 1024" in diagnostic.message
+    assert diagnostic.location == "module:3:8"
 
 
 def test_one_call_warns_once():
@@ -65,20 +65,20 @@ def test_one_call_warns_once():
 
 
 def test_of_a_stage_and_of_a_bundle(tmp_path):
-    said = []
-    runtime.emit(WIDE, "raised", diagnostics=said)
-    assert said == []
-    runtime.emit(WIDE, "scheduled", diagnostics=said)
-    assert [d.name for d in said] == ["SelectSchedule"]
-    assert runtime.write_bundle(WIDE, tmp_path / "wide") == said
+    diagnostics = []
+    runtime.emit(WIDE, "raised", diagnostics=diagnostics)
+    assert diagnostics == []
+    runtime.emit(WIDE, "scheduled", diagnostics=diagnostics)
+    assert [d.name for d in diagnostics] == ["SelectSchedule"]
+    assert runtime.write_bundle(WIDE, tmp_path / "wide") == diagnostics
 
 
 def test_a_cache_that_is_not_used_is_told(tmp_path):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.warns(UserWarning, match="open"):
-        said = runtime.Executable(WIDE, cache=tmp_path / "open").diagnostics
-    assert [(d.kind, d.category) for d in said] == [("missed", "diffattn-schedule"), ("warning", "diffattn-cache")]
+        diagnostics = runtime.Executable(WIDE, cache=tmp_path / "open").diagnostics
+    assert [(d.kind, d.category) for d in diagnostics] == [("missed", "diffattn-schedule"), ("warning", "diffattn-cache")]
 
 
 def test_the_command_says_it(tmp_path):
@@ -92,5 +92,5 @@ def test_the_command_says_it(tmp_path):
         done = subprocess.run([sys.executable, "-m", "diffattn", arguments[0], tmp_path, *arguments[1:]], capture_output=True,
                               text=True, cwd=tmp_path, env={**os.environ, "DIFFATTN_CACHE_DIR": str(tmp_path / "cache")})
         assert done.returncode == 0, done.stderr
-        said = [line for line in done.stderr.splitlines() if "remark: " in line]
-        assert len(said) == 4 and all(line.startswith("diffattn: module:") and "a head of 1040 is above 1024" in line for line in said)
+        remarks = [line for line in done.stderr.splitlines() if "remark: " in line]
+        assert len(remarks) == 4 and all(line.startswith("diffattn: module:") and "a head of 1040 is above 1024" in line for line in remarks)

@@ -20,9 +20,9 @@ def blocks(language):
         if not path.exists():
             continue
         text = path.read_text()
-        for found in re.finditer(rf"^```{language}\n(.*?)^```", text, re.M | re.S):
-            line = text[: found.start()].count("\n") + 2
-            yield pytest.param(found.group(1), id=f"{path.relative_to(ROOT)}:{line}")
+        for match in re.finditer(rf"^```{language}\n(.*?)^```", text, re.M | re.S):
+            line = text[: match.start()].count("\n") + 2
+            yield pytest.param(match.group(1), id=f"{path.relative_to(ROOT)}:{line}")
 
 
 def anchors(path):

@@ -7,7 +7,7 @@ from diffattn.explain import Kernel, Row, explain
 from diffattn.runtime import Diagnostic, Executable
 
 
-def said(kind, name, place, message, category="diffattn-schedule"):
+def diagnostic(kind, name, place, message, category="diffattn-schedule"):
     return Diagnostic(kind, category, name, message, place, f"{place}: {message}")
 
 
@@ -16,31 +16,31 @@ def test_rows_are_those_of_places():
     kernels = ('attention is one kernel: [#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<isa = "avx2", tile = [8, 3]>>, '
                "#diffattn.linalg]")
     compiled = SimpleNamespace(
-        applied=[said("passed", "SelectSchedule", "m:5:7", kernels), said("passed", "Raised", "m:5:7", "two maps became one", "diffattn-fuse"),
-                 said("passed", "SelectSchedule", "m:2:9", "attention is one kernel: [#diffattn.cpu_prefill<lanes = 8>]")],
-        diagnostics=[said("missed", "NotRaised", "m:3:1", "attention is not fused: because", "diffattn-fuse"),
-                     said("analysis", "ComputedInF32", "m:5:7", "computed in f32", "diffattn-fuse"),
-                     said("warning", "Cache", "", "no cache", "diffattn-cache")])
-    found = explain(compiled, text)
+        applied=[diagnostic("passed", "SelectSchedule", "m:5:7", kernels), diagnostic("passed", "Raised", "m:5:7", "two maps became one", "diffattn-fuse"),
+                 diagnostic("passed", "SelectSchedule", "m:2:9", "attention is one kernel: [#diffattn.cpu_prefill<lanes = 8>]")],
+        diagnostics=[diagnostic("missed", "NotRaised", "m:3:1", "attention is not fused: because", "diffattn-fuse"),
+                     diagnostic("analysis", "ComputedInF32", "m:5:7", "computed in f32", "diffattn-fuse"),
+                     diagnostic("warning", "Cache", "", "no cache", "diffattn-cache")])
+    explanation = explain(compiled, text)
     rows = (
         Row("m:2:9", "a layer", False, (Kernel("cpu_prefill", "", "lanes = 8"),), ()),
         Row("m:3:1", "a layer", False, (), ("attention is not fused: because",)),
         Row("m:5:7", "main", True, (Kernel("cpu_split_kv", "max_queries = 8, min_keys = 9", 'isa = "avx2", tile = [8, 3]'), Kernel("linalg", "", "")),
             ("computed in f32",)))
-    assert found.rows == rows
+    assert explanation.rows == rows
     # The kernels of what is raised may be said of another op than the raising.
-    compiled.applied[0] = said("passed", "SelectSchedule", "m:6:7", kernels)
+    compiled.applied[0] = diagnostic("passed", "SelectSchedule", "m:6:7", kernels)
     assert explain(compiled, text).rows == rows
-    compiled.applied.append(said("passed", "Raised", "m:3:2", "two maps became one", "diffattn-fuse"))  # in another function
+    compiled.applied.append(diagnostic("passed", "Raised", "m:3:2", "two maps became one", "diffattn-fuse"))  # in another function
     assert [(row.place, row.is_raised, len(row.kernels)) for row in explain(compiled, text).rows[1:]] == [("m:3:1", False, 0), ("m:3:2", True, 0), ("m:5:7", True, 2)]
-    assert str(found).splitlines() == [
+    assert str(explanation).splitlines() == [
         "place  function  attention  kernels",
         "m:2:9  a layer   written    cpu_prefill",
         "m:3:1  a layer   not fused  none",
         "    attention is not fused: because",
         "m:5:7  main      raised     cpu_split_kv (max_queries = 8, min_keys = 9); linalg",
         "    computed in f32"]
-    assert json.loads(found.json())[2]["kernels"][0]["options"] == 'isa = "avx2", tile = [8, 3]'
+    assert json.loads(explanation.json())[2]["kernels"][0]["options"] == 'isa = "avx2", tile = [8, 3]'
     assert {row.function for row in explain(compiled, f"{text}// -----\n{text}").rows} == {""}  # nobody knows in which part
     assert str(explain(SimpleNamespace(applied=[], diagnostics=[]))) == "no attention was found"
 

@@ -98,8 +98,8 @@ def test_functions():
     module, x = torch.nn.Linear(64, 96), torch.randn(10, 64)
     f, g = diffattn.compile(module, (x,), threads=1), torch.compile(module, backend="diffattn")
     with torch.no_grad():
-        for found in (f.explain(x), timed(lambda: g(x))):
-            product, _ = found.rows
+        for explanation in (f.explain(x), timed(lambda: g(x))):
+            product, _ = explanation.rows
             assert product.op == "product" and product.sizes == "gemm 10x64 by 96x64 f32" and product.time.calls == 1
         torch.testing.assert_close(f(x), module(x))
     assert f.explain().rows == () and f.explain().roof is None

@@ -71,11 +71,11 @@ def test_the_error_for_the_other_kind_has_the_right_command(command, bundle, tmp
     named = tmp_path / "a bundle"
     named.symlink_to(bundle)
     assert cli.main([command, str(named)]) == errors.CheckpointError.code
-    said = capsys.readouterr().err
-    assert "expected a checkpoint, but got a bundle" in said and f"diffattn {command} --bundle '{named}'" in said
+    error = capsys.readouterr().err
+    assert "expected a checkpoint, but got a bundle" in error and f"diffattn {command} --bundle '{named}'" in error
     assert cli.main([command, "--bundle", str(TINY)]) == errors.BundleError.code
-    said = capsys.readouterr().err
-    assert "expected a bundle, but got a checkpoint" in said and f"diffattn {command} {TINY}" in said
+    error = capsys.readouterr().err
+    assert "expected a bundle, but got a checkpoint" in error and f"diffattn {command} {TINY}" in error
 
 
 @pytest.fixture
@@ -120,18 +120,18 @@ def test_each_command_names_what_it_got_and_the_way(command, places, capsys):
             if message is None or flag and command in ("build", "bundle"):
                 continue
             code = cli.main([command, *flag, name, *MORE[command]])
-            said = capsys.readouterr().err.strip()
-            assert code == (errors.BundleError if flag else errors.CheckpointError).code, (name, said)
-            assert f"{name}: expected " in said and message in said and "\n" not in said, said
+            error = capsys.readouterr().err.strip()
+            assert code == (errors.BundleError if flag else errors.CheckpointError).code, (name, error)
+            assert f"{name}: expected " in error and message in error and "\n" not in error, error
             if name == "m.mlir":
-                assert re.search(r"; run it with: \S*diffattn-run m\.mlir$", said), said
+                assert re.search(r"; run it with: \S*diffattn-run m\.mlir$", error), error
             if way is None:
                 continue
             # The command works as it stands.
-            words = shlex.split(said.rsplit(": ", 1)[1])
+            words = shlex.split(error.rsplit(": ", 1)[1])
             words = words[[word == "diffattn" or word.endswith("/diffattn") for word in words].index(True) + 1:]
-            assert way[0] in words and ("--bundle" in words) == way[1], said
-            assert cli.main(words) == 0, said
+            assert way[0] in words and ("--bundle" in words) == way[1], error
+            assert cli.main(words) == 0, error
             capsys.readouterr()
             shutil.rmtree("out.bundle", ignore_errors=True)
 
@@ -173,11 +173,11 @@ def test_the_runner_names_what_it_got_and_the_way(places, build_dir):
         return done.returncode, done.stderr
 
     for name, message in MODULES.items():
-        code, said = run(name)
-        assert code in (2, 3) and message in said, said
+        code, error = run(name)
+        assert code in (2, 3) and message in error, error
     for name, message in WEIGHTS.items():
-        code, said = run("m.mlir", "--entry=forward", "--input=1x1xi64=1", f"--weights={name}")
-        assert code == errors.WeightsError.code and message in said, said
+        code, error = run("m.mlir", "--entry=forward", "--input=1x1xi64=1", f"--weights={name}")
+        assert code == errors.WeightsError.code and message in error, error
 
 
 def test_the_same_in_python(bundle):

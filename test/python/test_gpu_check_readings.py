@@ -25,9 +25,9 @@ CASE = "v1_128_packed_f16"
 def beyond():
     """Errors that an H200 measured beyond the gate, when M alone was allowed a part of."""
     readings = json.loads(gzip.decompress((ROOT / "benchmarks/results/2026-11-28-h200/kernels.json.gz").read_bytes()))["results"]
-    found = {r["image"]: r for r in readings if r["error_over_m"] > r["allowed"]}
-    assert [(image, r["case"], r["layout"]) for image, r in found.items()] == [(f"{chip} cubin", CASE, "shared") for chip in ("sm_90a", "sm_90")]
-    return found
+    by_image = {r["image"]: r for r in readings if r["error_over_m"] > r["allowed"]}
+    assert [(image, r["case"], r["layout"]) for image, r in by_image.items()] == [(f"{chip} cubin", CASE, "shared") for chip in ("sm_90a", "sm_90")]
+    return by_image
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,13 @@ def images(build_dir, tmp_path_factory):
 @pytest.mark.parametrize("image", ["sm_90a cubin", "sm_90 cubin"])
 def test_an_error_of_a_gpu_is_that_of_the_simulator(beyond, images, image, monkeypatch):
     """To the last digit, where M alone counts; with the terms for numbers below the normal range it is no error."""
-    reading, found = beyond[image], []
+    reading, errors = beyond[image], []
     for half_step in (lambda dtype: 0.0, exact_attention.half_step):
         monkeypatch.setattr(operands, "torch", CudaRandom(reading["seed"]))
         monkeypatch.setattr(exact_attention, "half_step", half_step)
-        found.append(check_kernels.check(images[image], images[image].cases[CASE],
-                                         *(reading[name] for name in ("layout", "batch", "queries", "keys", "seed"))))
-    of_m, now = found
+        errors.append(check_kernels.check(images[image], images[image].cases[CASE],
+                                          *(reading[name] for name in ("layout", "batch", "queries", "keys", "seed"))))
+    of_m, now = errors
     assert of_m["kernels"] == reading["kernels"] and of_m["error_over_m"] == pytest.approx(reading["error_over_m"], rel=1e-12)
     assert of_m["failures"] == ["error 0.00169 of M, allowed 0.0015"]
     assert now["failures"] == [] and now["error_over_m"] < 2**-10

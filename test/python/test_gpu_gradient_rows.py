@@ -28,10 +28,10 @@ def forward(operands, target, dtype, options, second=True):
 
 def backward(d_out, operands, options, wanted, second=True, **more):
     given = {**operands, **options}
-    found = {name: np.full(given[name].shape, np.nan, np.float32 if name == "lam" else given[name].dtype) for name in wanted}
+    gradients = {name: np.full(given[name].shape, np.nan, np.float32 if name == "lam" else given[name].dtype) for name in wanted}
     maps = {name: operands.get(name) if second or name in ("q1", "k1", "v") else None for name in ("q1", "k1", "q2", "k2", "v", "lam")}
-    attention_backward(d_out, *maps.values(), found, **options, **more)
-    return found
+    attention_backward(d_out, *maps.values(), gradients, **options, **more)
+    return gradients
 
 
 def widened(given):
@@ -64,16 +64,16 @@ def check(case, operands, wanted, options):
     options = {**case, **options, "scale": 0.25}
     d_out = rng.standard_normal(shape).astype(TYPES[dtype])
     saved = forward(operands, SM_80, dtype, options, second)
-    found = backward(d_out, operands, options, wanted, second, **saved, target=SM_80)
+    gradients = backward(d_out, operands, options, wanted, second, **saved, target=SM_80)
     expected = backward(d_out.astype(np.float32), widened(operands), widened(options), wanted, second)
     for gradient in wanted:
-        got, want = found[gradient].astype(np.float64), expected[gradient]
+        got, want = gradients[gradient].astype(np.float64), expected[gradient]
         assert np.isfinite(got).all()
         # A number of lambda is a sum that cancels.
         size = np.linalg.norm(want) if want.size > 4 else np.abs(want).sum() + 1.0
         assert np.linalg.norm(got - want) <= ERRORS[dtype] * size, gradient
     again = backward(d_out, operands, options, wanted, second, **saved, target=SM_80)
-    assert all(same(found[gradient], again[gradient]) for gradient in wanted)
+    assert all(same(gradients[gradient], again[gradient]) for gradient in wanted)
 
 
 @pytest.mark.filterwarnings("error")  # a warning says that there are no kernels
@@ -91,9 +91,9 @@ def test_bad_numbers_reach_the_gradients():
     for bad in (np.inf, np.nan):
         d_out = np.ones_like(operands["q1"])
         d_out[0, 1, 2, 3] = bad
-        found = backward(d_out, dict(operands, lam=np.full(4, 0.4, np.float32)), options, ["lam", "norm_weight"], **saved, target=SM_80)
-        assert not np.isfinite(found["lam"][1]) and np.isfinite(np.delete(found["lam"], 1)).all()
-        assert not np.isfinite(found["norm_weight"][3]) and np.isfinite(np.delete(found["norm_weight"], 3)).all()
+        gradients = backward(d_out, dict(operands, lam=np.full(4, 0.4, np.float32)), options, ["lam", "norm_weight"], **saved, target=SM_80)
+        assert not np.isfinite(gradients["lam"][1]) and np.isfinite(np.delete(gradients["lam"], 1)).all()
+        assert not np.isfinite(gradients["norm_weight"][3]) and np.isfinite(np.delete(gradients["norm_weight"], 3)).all()
 
 
 @pytest.mark.filterwarnings("ignore:the gradients of attention are computed by loops")
@@ -105,8 +105,8 @@ def test_what_is_not_saved_is_computed_by_loops():
     expected = backward(d_out, operands, options, ["lam"])
     del saved["o2"]
     with pytest.warns(RuntimeWarning, match="gradients of attention have no GPU kernels: expected o2, but got none"):
-        found = backward(d_out, operands, options, ["lam"], **saved, target=SM_80)
-    np.testing.assert_allclose(found["lam"], expected["lam"], rtol=1e-4, atol=1e-4)
+        gradients = backward(d_out, operands, options, ["lam"], **saved, target=SM_80)
+    np.testing.assert_allclose(gradients["lam"], expected["lam"], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:attention runs as loops")

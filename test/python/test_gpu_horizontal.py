@@ -59,7 +59,7 @@ def program(rng, steps):
 def test_random_sequences(seed):
     rng = np.random.default_rng(seed)
     text, widths, sums = program(rng, steps=10)
-    found = []
+    results = []
     for target in ("cpu", TARGET):
         executable = Executable(text, target=target, cache=False)
         for rows in (1, 5, 37):
@@ -68,8 +68,8 @@ def test_random_sequences(seed):
             arrays = [draw.integers(-3, 4, (rows, w)).astype(np.float32) for w in widths.values()]
             arrays += [draw.integers(-3, 4, rows).astype(np.float32) for _ in sums]
             executable.call("main", rows, *arrays)
-            found.append(arrays)
-    for cpu, gpu in zip(found[:3], found[3:]):
+            results.append(arrays)
+    for cpu, gpu in zip(results[:3], results[3:]):
         for name, want, got in zip([*widths, *sums], cpu, gpu):
             exact = np.abs(want) < 2 ** 24
             assert exact.any()

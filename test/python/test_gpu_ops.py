@@ -232,8 +232,8 @@ def several():
 
 
 def call(executable, name, *args):
-    found = _list(executable.call(name, *args))
-    return found[0] if len(found) == 1 else found
+    results = _list(executable.call(name, *args))
+    return results[0] if len(results) == 1 else results
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (1, 1), (5, 37), (2, 1500), (0, 4), (4, 0)])

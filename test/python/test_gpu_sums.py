@@ -74,20 +74,20 @@ def test_sinks_far_from_the_scores(queries):
     """Above all of them by more than f32's exponents hold, and below; of many ranges of keys each counts once."""
     operands = draw("bf16", queries, keys=400)
     sink, sink2 = np.array([1e4, -1e4, 40, 0], np.float32), np.array([-1e4, 1e4], np.float32)
-    result, *found = diffattn.attention(**operands, sink=sink, sink2=sink2, return_lse=True, target=SM_80)
+    result, *logarithms = diffattn.attention(**operands, sink=sink, sink2=sink2, return_lse=True, target=SM_80)
     expected, magnitude, *logs = reference(**operands, scale=float(np.float32(32**-0.5)), sink=sink, sink2=sink2, return_lse=True)
     assert (np.abs(result.astype(np.float64) - expected) <= 1.2e-2 * magnitude + 1e-30).all()
-    for got, log in zip(found, logs):
+    for got, log in zip(logarithms, logs):
         np.testing.assert_allclose(got, log, rtol=5e-4)
 
 
 @pytest.mark.parametrize("queries", [1, 9])
 def test_a_scale_that_is_not_positive(queries):
     operands = draw("bf16", queries)
-    result, *found = diffattn.attention(**operands, scale=-0.3, sink=SINK, sink2=SINK2, return_lse=True, target=SM_80)
+    result, *logarithms = diffattn.attention(**operands, scale=-0.3, sink=SINK, sink2=SINK2, return_lse=True, target=SM_80)
     expected, magnitude, *logs = reference(**operands, scale=float(np.float32(-0.3)), sink=SINK, sink2=SINK2, return_lse=True)
     assert (np.abs(result.astype(np.float64) - expected) <= 1.2e-2 * magnitude).all()
-    for got, log in zip(found, logs):
+    for got, log in zip(logarithms, logs):
         np.testing.assert_allclose(got, log, rtol=5e-4, atol=5e-4)
 
 

@@ -214,10 +214,10 @@ def test_generation_says_that_steps_are_not_captured(monkeypatch):
     model = diffattn.load(ROOT / "examples" / "tiny-lm", target=TARGET)
     monkeypatch.setattr(generation, "LEAST_BUCKET", 4)
     monkeypatch.setattr(CapturedGraph, "fallback_reason", property(lambda _: "expected a graph, but the driver says no"))
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning) as caught:
         assert len(list(model.generate([1, 2, 3], 4))) == 4
     # Once, though the caches have grown.
-    assert [str(warning.message) for warning in said] == [
+    assert [str(warning.message) for warning in caught] == [
         "decode steps are launched kernel by kernel, not as one graph: expected a graph, but the driver says no"]
 
 

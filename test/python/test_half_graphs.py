@@ -16,9 +16,9 @@ GRAPHS = pathlib.Path(__file__).resolve().parents[1] / "graphs"
 def raised(text):
     """(element type of q, k and v, element type of the result, text) of the only attention."""
     out = emit(text, "raised").decode()
-    found = re.findall(r"diffattn\.attention ins\(.*? : tensor<[\dx?]*x(\w+)>.*?\)\s+lambda.*? outs\(\S+ : tensor<[\dx?]*x(\w+)>\)", out)
-    assert len(found) == 1, out
-    return (*found[0], out)
+    types = re.findall(r"diffattn\.attention ins\(.*? : tensor<[\dx?]*x(\w+)>.*?\)\s+lambda.*? outs\(\S+ : tensor<[\dx?]*x(\w+)>\)", out)
+    assert len(types) == 1, out
+    return (*types[0], out)
 
 
 def draw(half, options):
@@ -162,6 +162,6 @@ def test_f32_where_the_graph_wants_it(name, half):
     options, reason = KEPT[name]
     text = spell(half, **options)
     assert raised(text)[0] == "f32"
-    said = [d.message for d in Executable(text, cache=False).diagnostics if d.name == "ComputedInF32"]
-    assert said == [f"16-bit attention is computed in f32: {reason.format(half)}"]
+    messages = [d.message for d in Executable(text, cache=False).diagnostics if d.name == "ComputedInF32"]
+    assert messages == [f"16-bit attention is computed in f32: {reason.format(half)}"]
     check(text, half, options, "f32" if options.get("result") == "f32" else half)

@@ -72,18 +72,18 @@ def diffattn(request, folder):
     return COMMANDS[request.param]
 
 
-def hint(said):
+def hint(text):
     """The command in the message `said` that is to be pasted."""
-    (found,) = re.findall(r"^diffattn: wrote .*?; .*?(?:with): (.*)$", said, re.M)
-    return found
+    (command,) = re.findall(r"^diffattn: wrote .*?; .*?(?:with): (.*)$", text, re.M)
+    return command
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_of_a_graph(kind, folder, diffattn, shell):
-    said = shell(f'{diffattn} build "{PLACE} {kind}" -o "{kind}\'s graph.mlir"', folder)
-    assert " --input=" in hint(said) and " --entry=forward " in hint(said)
-    shell(hint(said), folder)
+    output = shell(f'{diffattn} build "{PLACE} {kind}" -o "{kind}\'s graph.mlir"', folder)
+    assert " --input=" in hint(output) and " --entry=forward " in hint(output)
+    shell(hint(output), folder)
 
 
 @pytest.mark.sampled(4)
@@ -91,31 +91,31 @@ def test_of_a_graph(kind, folder, diffattn, shell):
 def test_of_a_bundle(kind, folder, diffattn, shell):
     out = folder / f"{kind}'s bundle"
     shutil.rmtree(out, ignore_errors=True)
-    said = shell(f'{diffattn} bundle "{PLACE} {kind}" -o "{out.name}"', folder)
-    assert " generate " not in hint(said)
-    shell(hint(said), folder)
+    output = shell(f'{diffattn} bundle "{PLACE} {kind}" -o "{out.name}"', folder)
+    assert " generate " not in hint(output)
+    shell(hint(output), folder)
 
 
 @pytest.mark.sampled(2)
 def test_of_a_bundle_with_a_tokenizer(folder, diffattn, shell):
     shutil.rmtree(folder / "tiny bundle", ignore_errors=True)
-    said = shell(f'{diffattn} bundle tiny -o "tiny bundle"', folder)
-    assert " generate " in hint(said)
-    shell(hint(said), folder)
+    output = shell(f'{diffattn} bundle tiny -o "tiny bundle"', folder)
+    assert " generate " in hint(output)
+    shell(hint(output), folder)
 
 
 def test_of_a_bundle_for_another_machine(folder, diffattn, shell):
     shutil.rmtree(folder / "gpu bundle", ignore_errors=True)
-    said = shell(f'{diffattn} bundle "{PLACE} diff_multihead" --target=cuda:sm_80 -o "gpu bundle"', folder)
-    shell(hint(said), folder)
+    output = shell(f'{diffattn} bundle "{PLACE} diff_multihead" --target=cuda:sm_80 -o "gpu bundle"', folder)
+    shell(hint(output), folder)
 
 
 def test_of_a_graph_without_weights(folder, diffattn, shell):
     (folder / "bare").mkdir(exist_ok=True)
     (folder / "bare" / "config.json").write_text(json.dumps({"model_type": "diff_v1", **SMALL}))
-    said = shell(f"{diffattn} build bare --dtype f32 -o bare.mlir", folder)
-    assert "its weights are not in bare" in said
-    shell(hint(said), folder)
+    output = shell(f"{diffattn} build bare --dtype f32 -o bare.mlir", folder)
+    assert "its weights are not in bare" in output
+    shell(hint(output), folder)
 
 
 @pytest.mark.parametrize("kind, entry", [("diff_v1", "forward"), ("diff_v2", "prefill"), ("diffllama", "decode"),
@@ -123,16 +123,16 @@ def test_of_a_graph_without_weights(folder, diffattn, shell):
 def test_of_missing_arguments(kind, entry, folder, build_dir, shell):
     shell(f'{COMMANDS["module"]} build "{PLACE} {kind}" -o "{kind}.mlir"', folder)
     command = f'{build_dir.resolve()}/bin/diffattn-run "{kind}.mlir" --entry={entry} "--weights={PLACE} {kind}"'
-    said = shell(command, folder, code=2)
-    (inputs,) = re.findall(r"; for example( --input=.*)", said)
+    output = shell(command, folder, code=2)
+    (inputs,) = re.findall(r"; for example( --input=.*)", output)
     shell(command + inputs, folder)
 
 
 def test_of_a_failing_pipeline(build_dir, folder, shell):
     (folder / "tosa.mlir").write_text("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
                                       "  %y = tosa.tanh %x : (tensor<4xf32>) -> tensor<4xf32>\n  return %y : tensor<4xf32>\n}\n")
-    said = shell(f'{build_dir.resolve()}/bin/diffattn-run tosa.mlir --no-cache "--reproducer=it\'s that.mlir"', folder, code=4)
-    (command,) = re.findall(r"\(reproduce with: (.*)\)", said)
+    output = shell(f'{build_dir.resolve()}/bin/diffattn-run tosa.mlir --no-cache "--reproducer=it\'s that.mlir"', folder, code=4)
+    (command,) = re.findall(r"\(reproduce with: (.*)\)", output)
     assert "tosa.tanh" in shell(command, folder, code=1)
 
 

@@ -42,8 +42,8 @@ def run(build_dir, tmp_path):
 
     def run(*options, **where):
         process = start(*options, **where)
-        text, said = process.communicate()
-        assert process.returncode == 0 and not said.count("rror"), said
+        text, errors = process.communicate()
+        assert process.returncode == 0 and not errors.count("rror"), errors
         return text
 
     run.start, run.cache, run.module = start, tmp_path / "cache", module

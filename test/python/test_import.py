@@ -106,8 +106,8 @@ def want_file(folder, want):
 
 def refused(capsys, code, message, *words):
     assert run(*words) == code
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1 and "Traceback" not in said, said
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and "Traceback" not in error, error
 
 
 def test_wrong_words(tmp_path, capsys):

@@ -223,11 +223,11 @@ def test_sets_of_sizes_that_are_kept(monkeypatch):
     monkeypatch.setattr(function, "MOST_SETS", 2)
     monkeypatch.setattr(function, "import_with", lambda source, shapes, *weak: (made.append(shapes[0][0]), make(source, shapes, *weak))[1])
     compiled = diffattn.jax.compile(linear, jax.ShapeDtypeStruct((export.symbolic_shape("a")[0], 6), jnp.float32))
-    with pytest.warns(RuntimeWarning, match="called with more than 2 sets of sizes") as said:
+    with pytest.warns(RuntimeWarning, match="called with more than 2 sets of sizes") as caught:
         for rows in (1, 2, 1, 3, 1, 3, 2, 3):
             x = jnp.arange(6.0 * rows).reshape(rows, 6)
             assert jnp.allclose(compiled(x), linear(x), rtol=1e-5, atol=1e-5)
-    assert made == [1, 2, 3, 2] and len(said) == 1
+    assert made == [1, 2, 3, 2] and len(caught) == 1
 
 
 @pytest.mark.parametrize("name", ["m.mlir", "m.mlirbc", "m.bin"])

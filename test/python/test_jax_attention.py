@@ -44,8 +44,8 @@ CASES = {
 def test_fused(name):
     function, args = CASES[name]
     compiled = diffattn.jax.compile(function, *args)
-    said = [str(one) for one in (*compiled.applied, *compiled.diagnostics) if one.category == "diffattn-fuse"]
-    assert len(said) == 1 and "one map became a" in said[0], said
+    diagnostics = [str(one) for one in (*compiled.applied, *compiled.diagnostics) if one.category == "diffattn-fuse"]
+    assert len(diagnostics) == 1 and "one map became a" in diagnostics[0], diagnostics
     got, want = (np.asarray(call(*args), np.float64) for call in (compiled, function))
     tolerance = 4e-2 if args[0].dtype == jnp.bfloat16 else 1e-5
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)

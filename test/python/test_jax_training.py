@@ -406,7 +406,7 @@ def test_compiled_functions_keep_the_op(arrays):
 def test_names_of_operands_as_a_list(arrays, tmp_path):
     """A module of others has them so, which is the builtin's own form."""
     run = jax.jit(lambda *given: call({**dict(zip(NAMES, given)), "is_causal": True}))
-    text, changes = re.subn(r'operands = "([^"]*)"', lambda found: f"operands = [{', '.join(map(repr, found[1].split()))}]".replace("'", '"'),
+    text, changes = re.subn(r'operands = "([^"]*)"', lambda match: f"operands = [{', '.join(map(repr, match[1].split()))}]".replace("'", '"'),
                             run.lower(*arrays.values()).as_text())
     assert changes == 1
     (tmp_path / "m.mlir").write_text(text)

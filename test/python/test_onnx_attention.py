@@ -226,8 +226,8 @@ def test_forms_are_fused(load, form, maps, dtype):
     outputs = [("y", kind, [2, 4, 3, 8]), *((f"{name}{n}", kind, [2, 4, keys, 8]) for n in range(maps) for name in ("present_key", "present_value") if results > 1)]
     made = model(nodes, [(name, kinds.get(name, kind), shape) for name, shape in shapes.items()], outputs, {"lambda": np.array(0.4, dtype)}, opset=24)
     loaded, random = load(made), np.random.default_rng(0)
-    said = [str(one) for one in (*loaded.applied, *loaded.diagnostics) if one.category == "diffattn-fuse"]
-    assert len(said) == 1 and ("two maps became one" if maps == 2 else "one map became a") in said[0], said
+    diagnostics = [str(one) for one in (*loaded.applied, *loaded.diagnostics) if one.category == "diffattn-fuse"]
+    assert len(diagnostics) == 1 and ("two maps became one" if maps == 2 else "one map became a") in diagnostics[0], diagnostics
     given = {name: random.integers(1, 7, shape) if name == "lengths" else random.random(shape) > 0.3 if name == "truth" else
              random.standard_normal(shape).astype(dtype) for name, shape in shapes.items()}
     got, tolerance = loaded(**given), 1e-5 if dtype == np.float32 else 1e-2

@@ -33,7 +33,7 @@ def test_calls(load, call, message):
     loaded(x, b)
 
 
-@pytest.mark.parametrize("said, message", [
+@pytest.mark.parametrize("fields, message", [
     (dict(location="../secret.bin"), "expected external data in a file below the model's folder, but got '../secret.bin'"),
     (dict(location="link.bin"), "expected external data in a file below the model's folder, but got 'link.bin'"),
     (dict(location="/dev/zero"), "below the model's folder, but got '/dev/zero'"),
@@ -44,9 +44,9 @@ def test_calls(load, call, message):
     (dict(location="within/w.bin", offset=-4), "expected numbers of bytes as the offset and the length of its external data, but got: .*must be non-negative, got -4"),
     (dict(location="within/w.bin", length=100), r"expected 400 bytes for shape \[100\], but the model says 100"),
 ])
-def test_external_data_that_is_refused(load, data, said, message):
+def test_external_data_that_is_refused(load, data, fields, message):
     with pytest.raises(errors.WeightsError, match=message):
-        load(external(**said))
+        load(external(**fields))
 
 
 def raw(dims, data=b"1234"):

@@ -77,10 +77,10 @@ def test_the_documents_name_every_option():
 
 def test_the_runner_has_flags_for_them(build_dir):
     text = subprocess.run([build_dir / "bin/diffattn-run", "--help"], capture_output=True, text=True, check=True).stdout
-    said = " ".join(text.split())
+    help_text = " ".join(text.split())
     for name in TABLE.keys() - WITHOUT_FLAG:
         assert re.search(rf"^  --{name.replace('_', '-')}[=\[]", text, re.M), name
-        assert TABLE[name].help in said, name
+        assert TABLE[name].help in help_text, name
 
 
 @pytest.mark.parametrize("flag, message", [

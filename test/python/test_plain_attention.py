@@ -161,7 +161,7 @@ def test_a_gpu_without_a_kernel_says_so():
 X = np.zeros((1, 4, 8, 16), np.float32)
 
 
-@pytest.mark.parametrize("error, told, arguments", [
+@pytest.mark.parametrize("error, message, arguments", [
     (InputError, "q: expected rank 4, [batch, heads, length, width], but got shape [4, 8, 16]", dict(q=X[0])),
     (InputError, "k: expected float32 as q, but got float16", dict(k=X.astype(np.float16))),
     (InputError, "q: expected float32, float16 or bfloat16, but got float64", dict(q=X.astype(np.float64))),
@@ -179,8 +179,8 @@ X = np.zeros((1, 4, 8, 16), np.float32)
     (TypeError, "lam", dict(lam=0.5)),
     (TypeError, "integral", dict(integral=True)),
 ])
-def test_bad_arguments(error, told, arguments):
-    with pytest.raises(error, match=re.escape(told)):
+def test_bad_arguments(error, message, arguments):
+    with pytest.raises(error, match=re.escape(message)):
         diffattn.plain_attention(**dict(q=X, k=X, v=X) | arguments)
 
 

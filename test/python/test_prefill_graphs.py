@@ -79,9 +79,9 @@ def test_a_prefill_that_finds_no_room_to_be_captured_is_plain(tiny, monkeypatch)
 
 def test_generation_says_that_prefills_are_not_captured(tiny, monkeypatch):
     monkeypatch.setattr(CapturedGraph, "fallback_reason", property(lambda _: "expected a graph, but the driver says no"))
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning) as caught:
         texts = [list(tiny.generate([1, 2, 3], 1)) for _ in range(3)]
     assert texts[0] == texts[1] == texts[2] and not tiny._prefills._idle
     # Once, though the shape has come twice again.
-    assert [str(warning.message) for warning in said] == [
+    assert [str(warning.message) for warning in caught] == [
         "prefills are launched kernel by kernel, not as one graph: expected a graph, but the driver says no"]

@@ -128,12 +128,12 @@ def test_text():
 
 def test_commands_say_how_far_they_are(root, tmp_path, monkeypatch, capsys):
     """Each has work that is counted, up to the end."""
-    told = {}
+    last = {}
 
     class Kept(Progress):
         def __call__(self, done, total):
-            assert 0 < done <= total and total == told.get(self._what, (0, total))[1]
-            told[self._what] = done, total
+            assert 0 < done <= total and total == last.get(self._what, (0, total))[1]
+            last[self._what] = done, total
 
     for module in (cli, sys.modules["diffattn.quantization"]):
         monkeypatch.setattr(module, "Progress", Kept)
@@ -142,17 +142,17 @@ def test_commands_say_how_far_they_are(root, tmp_path, monkeypatch, capsys):
     assert cli.main(["eval", tiny, str(text), "--window", "8", "--threads", "1"]) == 0
     assert cli.main(["bench", tiny, "--prompt-tokens", "4", "--max-new-tokens", "3", "--runs", "1", "--batch", "2", "--threads", "1"]) == 0
     assert cli.main(["quantize", tiny, str(tmp_path / "narrow"), "--weights", "int8"]) == 0
-    assert set(told) == {"code and weights", "evaluating", "measuring", "quantizing"}
-    assert all(done == total for done, total in told.values())
+    assert set(last) == {"code and weights", "evaluating", "measuring", "quantizing"}
+    assert all(done == total for done, total in last.values())
 
 
 def test_functions_tell_their_caller(root, tmp_path):
-    model, told = load(root / "examples/tiny-lm", threads=1), []
-    model.bits_per_character("In the beginning", 4, progress=lambda *at: told.append(at))
-    assert told[-1][0] == told[-1][1] and np.all(np.diff([done for done, _ in told]) > 0)
-    told.clear()
-    quantize(root / "examples/tiny-lm", tmp_path / "narrow", "int4", progress=lambda *at: told.append(at))
-    assert told[-1][0] == told[-1][1] and np.all(np.diff([done for done, _ in told]) > 0)
+    model, steps = load(root / "examples/tiny-lm", threads=1), []
+    model.bits_per_character("In the beginning", 4, progress=lambda *at: steps.append(at))
+    assert steps[-1][0] == steps[-1][1] and np.all(np.diff([done for done, _ in steps]) > 0)
+    steps.clear()
+    quantize(root / "examples/tiny-lm", tmp_path / "narrow", "int4", progress=lambda *at: steps.append(at))
+    assert steps[-1][0] == steps[-1][1] and np.all(np.diff([done for done, _ in steps]) > 0)
 
 
 def test_the_runner(build_dir, root, tmp_path):

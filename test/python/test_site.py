@@ -50,10 +50,10 @@ def test_pages_have_no_markup_of_sphinx():
     assert len(pages) > 30 and not [page.name for page in pages if sphinx_markup(page.read_text())]
 
 
-@pytest.mark.parametrize("text, found", [("```{note}\nx\n```", True), (":::{tip}\n:::", True), ("see {ref}`x`", True), ("(here)=\n# A", True),
-                                         ("```mlir\n%x = f {a}\n```", False), ("a set {x} and `{y}`", False), ("---\n", False)])
-def test_markup_is_seen(text, found):
-    assert bool(sphinx_markup(text)) == found
+@pytest.mark.parametrize("text, is_markup", [("```{note}\nx\n```", True), (":::{tip}\n:::", True), ("see {ref}`x`", True), ("(here)=\n# A", True),
+                                             ("```mlir\n%x = f {a}\n```", False), ("a set {x} and `{y}`", False), ("---\n", False)])
+def test_markup_is_seen(text, is_markup):
+    assert bool(sphinx_markup(text)) == is_markup
 
 
 def test_options_are_read_from_help():

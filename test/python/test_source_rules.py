@@ -182,8 +182,8 @@ def test_a_layout_of_cpython_is_seen(line, breach):
 
 def members_of_passes(text):
     """The fields that classes derived from a pass declare: each statement of their bodies that is no function, alias or macro."""
-    for found in re.finditer(r"\b(?:struct|class) (\w+)[^;{}]*\b(?:\w+PassBase|PassWrapper)<[^;{}]*\{", text):
-        body, depth, position = [], 1, found.end()
+    for match in re.finditer(r"\b(?:struct|class) (\w+)[^;{}]*\b(?:\w+PassBase|PassWrapper)<[^;{}]*\{", text):
+        body, depth, position = [], 1, match.end()
         while depth:
             depth += {"{": 1, "}": -1}.get(text[position], 0)
             if depth == 1:
@@ -195,7 +195,7 @@ def members_of_passes(text):
             while plain != (plain := re.sub(r"<[^<>]*>", "", plain)):
                 pass
             if plain and "(" not in plain.split("=")[0] and not re.match(r"(using|static const\w*|Option|ListOption) ", plain):
-                yield f"{found[1]}: {statement}"
+                yield f"{match[1]}: {statement}"
 
 
 def test_passes_keep_nothing_between_runs(root):

@@ -20,10 +20,10 @@ def opt(build_dir):
 
 def labels_in(text):
     """The labels in a text; "x_c3 to x_c9" names all between."""
-    found = set(re.findall(rf"\b{LABEL}\b", text))
+    labels = set(re.findall(rf"\b{LABEL}\b", text))
     for op, first, last in re.findall(r"\b([a-z_]+)_c(\d+) to \1_c(\d+)", text):
-        found |= {f"{op}_c{i}" for i in range(int(first), int(last) + 1)}
-    return found
+        labels |= {f"{op}_c{i}" for i in range(int(first), int(last) + 1)}
+    return labels
 
 
 def test_every_label_is_specified_checked_and_tested():
@@ -41,8 +41,8 @@ def document_examples():
     for path in sorted((ROOT / "docs").glob("*.md")) + [ROOT / "README.md"]:
         if path.exists():
             text = path.read_text()
-            for found in EXAMPLE.finditer(text):
-                yield pytest.param(found.group(1), id=f"{path.name}:{text[:found.start()].count(chr(10)) + 2}")
+            for match in EXAMPLE.finditer(text):
+                yield pytest.param(match.group(1), id=f"{path.name}:{text[:match.start()].count(chr(10)) + 2}")
 
 
 @pytest.mark.parametrize("text", list(document_examples()))
@@ -54,8 +54,8 @@ def test_examples_of_documents_parse(opt, text):
 def description_examples():
     for path in sorted((ROOT / "include/DiffAttn/IR").glob("*Ops.td")):
         text = path.read_text()
-        for found in EXAMPLE.finditer(text):
-            yield pytest.param(found.group(1), id=f"{path.name}:{text[:found.start()].count(chr(10)) + 2}")
+        for match in EXAMPLE.finditer(text):
+            yield pytest.param(match.group(1), id=f"{path.name}:{text[:match.start()].count(chr(10)) + 2}")
 
 
 def at_top_level(text):

@@ -66,6 +66,6 @@ def test_each_size_is_checked(name, form):
                 with pytest.raises((RunError, ValueError)) as error:
                     code.call("f", *given)
                 # It, or what it does not fit.
-                said = str(error.value)
-                assert re.match(r"argument \d+ of 'f': expected ", said) and re.search(rf"argument {number}\b", said), (operand, axis, size, said)
+                message = str(error.value)
+                assert re.match(r"argument \d+ of 'f': expected ", message) and re.search(rf"argument {number}\b", message), (operand, axis, size, message)
                 assert all((array == 1).all() for array in given), "nothing was written"

@@ -22,8 +22,8 @@ import check_subjects  # noqa: E402
     ('Revert "[ir] Let attention have one map"', "expected '[area] Verb"),
 ])
 def test_faults_are_found(subject, fault):
-    found = check_subjects.find_fault(subject)
-    assert found is None if fault is None else fault in found
+    got = check_subjects.find_fault(subject)
+    assert got is None if fault is None else fault in got
 
 
 def check(tree, *arguments):

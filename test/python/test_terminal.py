@@ -65,8 +65,8 @@ def with_tensor(path, name):
 def test_names_of_tensors(tiny, capsys):
     with_tensor(tiny / "model.safetensors", "a\n" + EVIL)
     assert cli.main(["info", str(tiny)]) == 0
-    said = capsys.readouterr().out
-    assert clean(said) and "a\\n\\x1b]0;owned\\x07\\x9b31m\\x7f\\x0d\\u202e" in said
+    output = capsys.readouterr().out
+    assert clean(output) and "a\\n\\x1b]0;owned\\x07\\x9b31m\\x7f\\x0d\\u202e" in output
 
 
 @pytest.mark.parametrize("place", ["tensor", "key", "dtype", "config", "shard"])
@@ -100,7 +100,7 @@ func.func @"f\\1B[2J\\0A"(%x: tensor<4xf32>) -> tensor<4xf32> {
     evil = tmp_path / f"no{EVIL}file.mlir"
     (tmp_path / "parse.mlir").write_text("func.func @f() { \x1b[31m }")
     run = [build_dir / "bin" / "diffattn-run", "--no-cache"]
-    for arguments, code, said in [
+    for arguments, code, expected in [
         (["m.mlir", "--info"], 0, "function f\\x1b[2J\\x0a\n"),
         (["m.mlir", "--info"], 0, "weight w\\x1b[31m\\x0a: "),
         (["m.mlir", "--entry=g"], 2, "f\\x1b[2J"),
@@ -111,7 +111,7 @@ func.func @"f\\1B[2J\\0A"(%x: tensor<4xf32>) -> tensor<4xf32> {
     ]:
         done = subprocess.run([*run, *arguments], cwd=tmp_path, capture_output=True, timeout=60)
         shown = done.stdout + done.stderr
-        assert done.returncode == code and said in shown.decode() and clean(shown), shown
+        assert done.returncode == code and expected in shown.decode() and clean(shown), shown
 
 
 def test_warnings_and_remarks(build_dir, tmp_path):

@@ -15,21 +15,21 @@ from diffattn.errors import LibraryError
 
 class FakeRuntime:
     def __init__(self):
-        self.told = []
+        self.settings = []
 
     def diffattn_rt_adapt_threads(self, on):
-        self.told.append(on)
+        self.settings.append(on)
 
 
-@pytest.mark.parametrize("variable, told", [(None, []), ("", []), ("2", [0]), ("4,2", [0])])
-def test_openmps_variable_is_a_choice(monkeypatch, variable, told):
+@pytest.mark.parametrize("variable, settings", [(None, []), ("", []), ("2", [0]), ("4,2", [0])])
+def test_openmps_variable_is_a_choice(monkeypatch, variable, settings):
     runtime = FakeRuntime()
     monkeypatch.setattr(calls, "load_library", lambda path: runtime)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if variable is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", variable)
     assert calls.load_runtime(pathlib.Path("lib")) is runtime
-    assert runtime.told == told
+    assert runtime.settings == settings
 
 
 def test_an_older_runtime_is_named(monkeypatch):
@@ -42,8 +42,8 @@ def test_an_older_runtime_is_named(monkeypatch):
         calls.load_runtime(pathlib.Path("lib"))
 
 
-@pytest.mark.parametrize("variable, told", [(None, ""), ("", ""), ("2", "adapt 0\n")])
-def test_openmps_variable_is_a_choice_for_diffattn_run(build_dir, tmp_path, variable, told):
+@pytest.mark.parametrize("variable, settings", [(None, ""), ("", ""), ("2", "adapt 0\n")])
+def test_openmps_variable_is_a_choice_for_diffattn_run(build_dir, tmp_path, variable, settings):
     """A library in front of the runtime says what the program tells it."""
     (tmp_path / "shim.c").write_text('#include <stdio.h>\nvoid diffattn_rt_adapt_threads(int on) { printf("adapt %d\\n", on); }\n')
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "shim.so", tmp_path / "shim.c"], check=True)
@@ -55,7 +55,7 @@ def test_openmps_variable_is_a_choice_for_diffattn_run(build_dir, tmp_path, vari
     done = subprocess.run([build_dir / "bin/diffattn-run", "m.mlir", "--input=4xf32=1,2,3,4", "--quiet", "--no-cache"], cwd=tmp_path,
                           env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "".join(line + "\n" for line in done.stdout.splitlines() if line.startswith("adapt")) == told
+    assert "".join(line + "\n" for line in done.stdout.splitlines() if line.startswith("adapt")) == settings
 
 
 @contextlib.contextmanager

@@ -314,18 +314,18 @@ def test_reports_of_each_graph(programs):
     compiled = torch.compile(Broken(), backend="diffattn")
     for length in (6, 7, 8):  # the second makes the length a symbol
         compiled(*(torch.randn(1, 2, length, 32) for _ in range(3)))
-    found = diffattn.torch.reports()
-    assert [one.compile_id for one in found] == ["0/0", "1/0", "0/1", "1/1"]
+    reports = diffattn.torch.reports()
+    assert [one.compile_id for one in reports] == ["0/0", "1/0", "0/1", "1/1"]
     first = Broken.forward.__code__.co_firstlineno + 1
     places = [f"{__file__}:{first}", f"{__file__}:{first + 2}-{first + 3}"]
-    assert [(one.name, one.place) for one in found] == [("Broken.forward", place) for place in 2 * places]
-    for one, program in zip(found, programs, strict=True):
+    assert [(one.name, one.place) for one in reports] == [("Broken.forward", place) for place in 2 * places]
+    for one, program in zip(reports, programs, strict=True):
         assert one.applied == program.applied and one.diagnostics == program.diagnostics
-    assert "two maps became one" in str(found[1]) and not found[1].diagnostics
-    assert not found[0].applied and "no attention was found" in str(found[0])
-    assert all(earlier.time <= later.time for earlier, later in zip(found, found[1:]))
+    assert "two maps became one" in str(reports[1]) and not reports[1].diagnostics
+    assert not reports[0].applied and "no attention was found" in str(reports[0])
+    assert all(earlier.time <= later.time for earlier, later in zip(reports, reports[1:]))
     torch._dynamo.reset()
-    assert diffattn.torch.reports() == found
+    assert diffattn.torch.reports() == reports
 
 
 @pytest.mark.usefixtures("no_reports")

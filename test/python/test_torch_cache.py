@@ -35,10 +35,10 @@ class Found(BaseException):
 
 @pytest.fixture
 def key_of(monkeypatch):
-    def found(module, weights, written):
+    def record_key(module, weights, written):
         raise Found(keys.graph_key(module, weights, written))
 
-    monkeypatch.setattr(program, "graph_key", found)
+    monkeypatch.setattr(program, "graph_key", record_key)
 
     def key(module, args=(X,), dynamic_shapes=None):
         with pytest.raises(Found) as raised:
@@ -252,10 +252,10 @@ def test_without_a_cache(folder, lowered, monkeypatch):
 def test_a_folder_that_cannot_be_used_is_one_warning(folder):
     folder.write_text("")
     runtime._reported.clear()
-    with pytest.warns(UserWarning, match="compiled code is not kept in .*: expected a folder, but got") as told:
+    with pytest.warns(UserWarning, match="compiled code is not kept in .*: expected a folder, but got") as caught:
         compile_and_check(folder)
         compile_and_check(folder)
-    assert len([one for one in told if "not kept" in str(one.message)]) == 1
+    assert len([one for one in caught if "not kept" in str(one.message)]) == 1
 
 
 def test_texts_are_listed(folder, build_dir):

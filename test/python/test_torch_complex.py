@@ -20,7 +20,7 @@ F = nn.functional
 
 def close(got, want, rtol=1e-5, atol=1e-5, of=""):
     for one, other in zip(pytree.tree_leaves(got), pytree.tree_leaves(want), strict=True):
-        torch.testing.assert_close(one.resolve_conj().resolve_neg(), other.resolve_conj().resolve_neg(), rtol=rtol, atol=atol, equal_nan=True, msg=lambda said: f"{of}: {said}")
+        torch.testing.assert_close(one.resolve_conj().resolve_neg(), other.resolve_conj().resolve_neg(), rtol=rtol, atol=atol, equal_nan=True, msg=lambda text: f"{of}: {text}")
 
 
 #: Functions of complex z and w [3, 4] and of real x [3, 4].

@@ -20,7 +20,7 @@ def check(functions, *args, rtol=1e-5, atol=0):
     for name, function in functions.items():
         want = function(*args)
         for got, expected in zip(*((compiled[name], want) if isinstance(want, (tuple, list)) else ([compiled[name]], [want])), strict=True):
-            torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=True, msg=lambda said, name=name: f"{name}: {said}")
+            torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=True, msg=lambda text, name=name: f"{name}: {text}")
 
 
 UNARY = {
@@ -272,10 +272,10 @@ def test_digits_where_a_formula_would_cancel():
     functions = {"elu": F.elu, "alpha": lambda x: F.elu(x, 0.3), "selu": F.selu, "celu": lambda x: F.celu(x, 1.5), "gelu": lambda x: F.gelu(x, approximate="tanh")}
     x = torch.cat([torch.linspace(-4, 4, 41), *(torch.tensor([1.0, -1.0]) * 10.0**-n for n in range(2, 12))])
     for name, got in diffattn.compile(Each(functions), (x,))(x).items():
-        torch.testing.assert_close(got.double(), functions[name](x.double()), rtol=1e-6, atol=0, msg=lambda said, name=name: f"{name}: {said}")
+        torch.testing.assert_close(got.double(), functions[name](x.double()), rtol=1e-6, atol=0, msg=lambda text, name=name: f"{name}: {text}")
     low = x.bfloat16()
     for name, got in diffattn.compile(Each(functions), (low,))(low).items():
-        torch.testing.assert_close(got.double(), functions[name](low.double()), rtol=2.0**-8, atol=0, msg=lambda said, name=name: f"{name}: {said}")
+        torch.testing.assert_close(got.double(), functions[name](low.double()), rtol=2.0**-8, atol=0, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -83,8 +83,8 @@ def test_two_maps_of_each_kind_are_one_op():
     compiled = diffattn.compile(module, args)
     torch.testing.assert_close(compiled(*args), module(*args), rtol=1e-4, atol=1e-5)
     raised = [line for line in runtime.emit(compiled.mlir, "raised").decode().splitlines() if " diffattn.attention " in line]
-    for line, (_, _, said) in zip(raised, KINDS.values(), strict=True):
-        assert said in line
+    for line, (_, _, text) in zip(raised, KINDS.values(), strict=True):
+        assert text in line
     assert len(compiled.applied) == 2 * len(KINDS) and not compiled.diagnostics
 
 

@@ -167,7 +167,7 @@ def test_d_out_in_f32_is_not_rounded(dtype):
     assert [t.dtype for t in exact] == [t.dtype for t in tensors]
     wide = [t.double().requires_grad_() for t in tensors]
     expected = torch.autograd.grad((training_reference.attention(*wide) * d_out).sum(), wide)
-    errors = [[((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, expected)] for found in (exact, rounded)]
+    errors = [[((a.double() - b).norm() / b.norm()).item() for a, b in zip(results, expected)] for results in (exact, rounded)]
     assert errors[0][5] < errors[1][5]  # d_lambda is f32 itself
     assert max(errors[0]) < BOUNDS[dtype]
 
@@ -183,8 +183,8 @@ def test_what_comes_before_the_norm_is_kept(dtype):
     again = backward(d_out, *(t.detach() for t in tensors), output_mask=MASK, norm="rms")
     wide = [t.detach().double().requires_grad_() for t in tensors]
     expected = torch.autograd.grad((training_reference.attention(*wide, norm="rms") * d_out).sum(), wide)
-    for name, *found, exact in zip(NAMES, got, again, expected):
-        ours, theirs = (((one.double() - exact).norm() / exact.norm()).item() for one in found)
+    for name, *results, exact in zip(NAMES, got, again, expected):
+        ours, theirs = (((one.double() - exact).norm() / exact.norm()).item() for one in results)
         assert ours <= 1.5 * theirs + 1e-6, (name, ours, theirs)
 
 
@@ -387,8 +387,8 @@ def test_threads_are_those_of_both_calls(monkeypatch):
     seen, run = [], gradient.attention_backward
     monkeypatch.setattr(gradient, "attention_backward", lambda *args, threads, **options: seen.append(threads) or run(*args, threads=threads, **options))
     tensors = [t.requires_grad_() for t in operands()]
-    found = [torch.autograd.grad(diffattn.attention(*tensors, threads=threads).sum(), tensors) for threads in (1, 2, None)]
-    assert seen == [1, 2, None] and all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other))
+    gradients = [torch.autograd.grad(diffattn.attention(*tensors, threads=threads).sum(), tensors) for threads in (1, 2, None)]
+    assert seen == [1, 2, None] and all(torch.equal(a, b) for other in gradients[1:] for a, b in zip(gradients[0], other))
 
 
 class Layer(torch.nn.Module):

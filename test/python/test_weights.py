@@ -127,14 +127,14 @@ def resident():
 @pytest.mark.parametrize("target", ["cpu", "cuda-sim:sm_80"])
 def test_progress_is_told(tmp_path, target):
     path = save(tmp_path / "w.safetensors", **{f"layers.{i}.w": np.full((3, 2), i, np.float32) for i in range(4)})
-    told = []
+    steps = []
     executable = runtime.Executable("""
         ml_program.global private @"layers.{}.w"(#ml_program.extern<tensor<3x2xf32>>) : tensor<3x2xf32> {diffattn.layers = 4 : i64}
         func.func @get(%i: index) -> tensor<3x2xf32> {
           %w = diffattn.layer_weight @"layers.{}.w"[%i] : tensor<3x2xf32>
           return %w : tensor<3x2xf32>
-        }""", target=target, weights=[path], progress=lambda *bytes: told.append(bytes), cache=False)
-    assert told == [(24 * i, 96) for i in range(1, 5)]
+        }""", target=target, weights=[path], progress=lambda *bytes: steps.append(bytes), cache=False)
+    assert steps == [(24 * i, 96) for i in range(1, 5)]
     assert (executable.call("get", 2)[0] == 2).all()
 
 

@@ -87,12 +87,12 @@ def test_name_tag_and_version(wheel, package):
 
 def test_description(package, run):
     """Its page says what it is, and the page's example runs where there is nothing but the wheel."""
-    said = metadata(package, "METADATA")
-    assert said["Summary"] and said["Description-Content-Type"] == "text/markdown"
-    assert any(url.startswith("Homepage, https://") for url in said.get_all("Project-URL"))
-    (example,) = re.findall(r"^```python\n(.*?)^```", said.get_payload(), re.M | re.S)
+    description = metadata(package, "METADATA")
+    assert description["Summary"] and description["Description-Content-Type"] == "text/markdown"
+    assert any(url.startswith("Homepage, https://") for url in description.get_all("Project-URL"))
+    (example,) = re.findall(r"^```python\n(.*?)^```", description.get_payload(), re.M | re.S)
     run("python", "-c", example)
-    for line in re.findall(r"^diffattn (\w+) ", said.get_payload(), re.M):
+    for line in re.findall(r"^diffattn (\w+) ", description.get_payload(), re.M):
         run("diffattn", line, "--help")
 
 
@@ -183,24 +183,24 @@ def test_programs(run, installed):
     assert "llvm.func" in run("diffattn-opt", "examples/pipelines/attention.mlir", "--diffattn-cpu-pipeline", "--canonicalize").stdout
     inputs = ["--input=random:1x8x4x64xf32"] * 4 + ["--input=random:1x8x4x128xf32", "--input=8xf32=0.5"]
     assert "matches" in run("diffattn-run", "examples/attention.mlir", "--check=unfused", "--quiet", *inputs).stdout
-    said = run("diffattn", "build", TINY, "-o", "tiny.mlir").stderr
-    assert f"run it with: {installed}/bin/diffattn-run tiny.mlir " in said
+    errors = run("diffattn", "build", TINY, "-o", "tiny.mlir").stderr
+    assert f"run it with: {installed}/bin/diffattn-run tiny.mlir " in errors
     assert run("diffattn-run", "nowhere.mlir", code=2).stderr.startswith("error (usage): nowhere.mlir: ")
 
 
 def test_gpu_code_without_an_assembler(run, installed):
     """PTX needs none; machine code says where one comes from."""
     assert ".target sm_90" in run("diffattn-run", "examples/attention.mlir", "--target=cuda:sm_90", "--emit=ptx").stdout
-    said = run("diffattn-run", "examples/attention.mlir", "--target=cuda:sm_90", "--emit=cubin", "-o", "a.cubin", "--ptxas=no-such-ptxas",
-               code=4).stderr
-    assert "the Python package nvidia-cuda-nvcc" in said
+    errors = run("diffattn-run", "examples/attention.mlir", "--target=cuda:sm_90", "--emit=cubin", "-o", "a.cubin", "--ptxas=no-such-ptxas",
+                 code=4).stderr
+    assert "the Python package nvidia-cuda-nvcc" in errors
     (packages,) = installed.glob("lib/python3*/site-packages")
-    assert f"{packages}/nvidia/cu13/bin/no-such-ptxas" in said
+    assert f"{packages}/nvidia/cu13/bin/no-such-ptxas" in errors
 
 
 def test_the_plugin_is_elsewhere(run):
-    said = run("diffattn", "plugin", code=10).stderr
-    assert "lib/libDiffAttnPlugin.so: expected the plugin for mlir-opt" in said and "--component tools --prefix my-prefix" in said
+    errors = run("diffattn", "plugin", code=10).stderr
+    assert "lib/libDiffAttnPlugin.so: expected the plugin for mlir-opt" in errors and "--component tools --prefix my-prefix" in errors
 
 
 def test_annotations_are_installed(installed, tmp_path):

@@ -17,7 +17,7 @@ def commands(workflow):
         rows = job.get("strategy", {}).get("matrix", {}).get("include", [{}])
         for step in (step for step in job["steps"] if "run" in step):
             for row in rows:
-                yield re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda found: row[found[1]], step["run"]).strip()
+                yield re.sub(r"\$\{\{ matrix\.(\w+) \}\}", lambda match: row[match[1]], step["run"]).strip()
 
 
 def find_fault(command):
@@ -37,8 +37,8 @@ def find_fault(command):
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_call_scripts_alone(path):
-    found = list(commands(yaml.safe_load(path.read_text())))
-    assert found and [fault for command in found if (fault := find_fault(command))] == []
+    lines = list(commands(yaml.safe_load(path.read_text())))
+    assert lines and [fault for command in lines if (fault := find_fault(command))] == []
 
 
 @pytest.mark.parametrize("command, fault", [
@@ -46,13 +46,13 @@ def test_workflows_call_scripts_alone(path):
     ("scripts/none.sh", "expected a script"), ("make", "expected a script"), ("scripts/test.sh; make", "expected a script"),
     ("scripts/setup.sh", "expected an executable script")])
 def test_a_fault_is_found(command, fault):
-    found = find_fault(command)
-    assert found is None if fault is None else fault in found
+    got = find_fault(command)
+    assert got is None if fault is None else fault in got
 
 
 def test_tests_run_with_and_without_assertions():
-    found = set(commands(yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())))
-    assert {".ci/run", "scripts/test.sh --assertions"} <= found
+    lines = set(commands(yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())))
+    assert {".ci/run", "scripts/test.sh --assertions"} <= lines
 
 
 def test_the_image_is_made_of_what_is_there():

@@ -111,8 +111,8 @@ def arguments(o):
              "in_add": ("add", (T, Tk)), "in_add4": ("add", (B, 1, T, Tk)), "in_sliced": ("add", (B, 1, T, Tk + 3)),
              "lens": ("len", (B,)), "lens_causal": ("len", (B,)), "causal_pad": ("bool", (B, Tk))}
     lambdas = {"in0": ("f", ()), "in_tok": ("f", (B, T, H)), "in_h": ("f", (H,))}
-    found = {"mask": masks.get(o["mask"]), "lam": lambdas.get(o["lam"])}
-    return {name: argument for name, argument in found.items() if argument}
+    arguments_by_name = {"mask": masks.get(o["mask"]), "lam": lambdas.get(o["lam"])}
+    return {name: argument for name, argument in arguments_by_name.items() if argument}
 
 
 def dynamic_axes(o):

@@ -64,11 +64,11 @@ def serving(folder, tmp_path, *options, host="127.0.0.1"):
         process = subprocess.Popen([sys.executable, "-m", "diffattn", "serve", str(folder), "--port=0", "--threads=1", f"--host={host}", *options],
                                    stderr=out, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])})
     try:
-        while not (found := re.search(r"serving .* at http://([\d.]+):(\d+)/v1\n", log.read_text())):
+        while not (match := re.search(r"serving .* at http://([\d.]+):(\d+)/v1\n", log.read_text())):
             assert process.poll() is None, log.read_text()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.02)
-        yield Client(process, (found[1], int(found[2])), log)
+        yield Client(process, (match[1], int(match[2])), log)
     finally:
         process.kill()
         process.wait()

@@ -25,9 +25,9 @@ def good(tmp_path):
 
 
 def test_reads_names_types_and_sizes(good):
-    found = open_checkpoint(good)
-    assert found.tensors["a"].shape == (2, 3) and found.dtype == "f32" and found.parameters == 11
-    assert found.tokenizer_file is None
+    checkpoint = open_checkpoint(good)
+    assert checkpoint.tensors["a"].shape == (2, 3) and checkpoint.dtype == "f32" and checkpoint.parameters == 11
+    assert checkpoint.tokenizer_file is None
 
 
 @pytest.mark.parametrize("config, message", [
@@ -40,8 +40,8 @@ def test_reads_names_types_and_sizes(good):
 def test_bad_config(config, message, good, capsys):
     (good / "config.json").write_bytes(config)
     assert cli.main(["info", str(good)]) == 5
-    said = capsys.readouterr().err
-    assert message in said and said.count("config.json: ") == 1
+    output = capsys.readouterr().err
+    assert message in output and output.count("config.json: ") == 1
 
 
 @pytest.mark.parametrize("content, message", [
@@ -141,12 +141,12 @@ def test_names_with_another_prefix(tmp_path, name, message):
 
 def test_names_without_a_prefix(tmp_path):
     tiny = json.loads((ROOT / "examples" / "tiny-lm" / "config.json").read_text())
-    for prefix, said in (("", "the file has 'embed_tokens.weight', without 'model.'"),
-                         ("transformer.", "with the prefix 'transformer.' and without 'model.'")):
+    for prefix, expected in (("", "the file has 'embed_tokens.weight', without 'model.'"),
+                             ("transformer.", "with the prefix 'transformer.' and without 'model.'")):
         folder = write_checkpoint(tmp_path / f"m{prefix}", tiny, {f"{prefix}embed_tokens.weight": np.zeros((4, 4), np.float32)})
         with pytest.raises(CheckpointError, match="expected the weights of diff_v1") as raised:
             build_graph(open_checkpoint(folder))
-        assert said in str(raised.value)
+        assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize("config, message", [
@@ -173,5 +173,5 @@ def test_build_writes_all_or_nothing(good, tmp_path, capsys):
 
 def test_info_lists_what_does_not_fit(good, capsys):
     assert cli.main(["info", str(good), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["not used"] == "a, b" and "diff_attn_compute" in said["missing"]
+    info = json.loads(capsys.readouterr().out)
+    assert info["not used"] == "a, b" and "diff_attn_compute" in info["missing"]

@@ -155,12 +155,12 @@ def test_files_with_other_values(file, tmp_path, full):
         tree = {"metadata": {"total_size": 1}, "weight_map": {"model.norm.weight": "one.safetensors", "b": "one.safetensors"}}
     rng = random.Random(0)
     small = {key: value for key, value in tree.items() if key != "model"} if file == "tokenizer.json" else tree
-    found = list(places(small))
+    paths = list(places(small))
     if file == "tokenizer.json":
-        found += [("model", key) for key in tree["model"]]
-        found += [("model", "vocab", key) for key in rng.sample(sorted(tree["model"]["vocab"]), 5)]
-        found += [("model", "merges", number) for number in range(3)]
-    cases = [(where, value) for where in found for value in [*VALUES, ...] if not isinstance(value, str) or len(value) < 100]
+        paths += [("model", key) for key in tree["model"]]
+        paths += [("model", "vocab", key) for key in rng.sample(sorted(tree["model"]["vocab"]), 5)]
+        paths += [("model", "merges", number) for number in range(3)]
+    cases = [(where, value) for where in paths for value in [*VALUES, ...] if not isinstance(value, str) or len(value) < 100]
     for where, value in rng.sample(cases, min(len(cases), 2000 if full else 60)):
         path.write_text(json.dumps(changed(tree, where, value)))
         attempt(folder, (file, where, value))

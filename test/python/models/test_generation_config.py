@@ -124,9 +124,9 @@ def test_a_file_of_transformers_is_read(load, plain, tmp_path):
     own.save_pretrained(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = read_defaults(tmp_path, {})
-    assert (found.temperature, found.top_k, found.top_p, found.repetition_penalty) == (0.8, 11, 0.7, 1.2)
-    assert (found.new_tokens, found.ends, found.bos, found.stop) == (6, {1, 2}, 0, ["\n\n"])
+        defaults = read_defaults(tmp_path, {})
+    assert (defaults.temperature, defaults.top_k, defaults.top_p, defaults.repetition_penalty) == (0.8, 11, 0.7, 1.2)
+    assert (defaults.new_tokens, defaults.ends, defaults.bos, defaults.stop) == (6, {1, 2}, 0, ["\n\n"])
 
 
 def test_other_keys_are_named(tmp_path):

@@ -52,13 +52,13 @@ def is_argument(function, name):
 def test_attention_reads_its_operands_where_they_were_made(kind, dtype, opt):  # noqa: F811
     source = str(models.build(SMALL | {"model_type": kind}, dtype))
     text = opt(source, "--diffattn-cpu-pipeline=until=bufferized")
-    found = 0
+    count = 0
     for function in functions(text):
         buffers = Buffers(function)
         for line in buffers.lines:
             if "diffattn.attention ins" not in line:
                 continue
-            found += 1
+            count += 1
             operands = re.search(r"ins\(([^:]*):", line)[1].split(",")
             for operand in [buffers.root(name.strip()) for name in operands]:
                 if is_argument(function, operand):
@@ -69,7 +69,7 @@ def test_attention_reads_its_operands_where_they_were_made(kind, dtype, opt):  #
             copies = [other for other in buffers.lines
                       if (move := re.search(r"memref\.copy (%\w+),", other)) and buffers.root(move[1]) == result]
             assert not copies, f"the result of\n{line}\nis moved by\n{copies}"
-    assert found == source.count("diffattn.attention ins")
+    assert count == source.count("diffattn.attention ins")
 
 
 @pytest.mark.parametrize("kind", models.BUILDERS)

@@ -103,14 +103,14 @@ def test_maps_that_are_not_the_models_are_found():
     attention = random_attention(out=np.zeros((4, 70, 6), np.float32))
     for head in range(4):
         attention.out[head] = dense(attention, head)[2] @ attention.values(head)
-    found = maps.Maps("a model", [str(i) for i in range(70)], [attention])
-    found.check()
-    assert found.largest_error < 1e-5 < found.limit == 5e-5
+    collection = maps.Maps("a model", [str(i) for i in range(70)], [attention])
+    collection.check()
+    assert collection.largest_error < 1e-5 < collection.limit == 5e-5
     attention.lam = attention.lam.copy()
     attention.lam[2, 40] += 0.01
-    found = maps.Maps("a model", found.tokens, [attention])
+    collection = maps.Maps("a model", collection.tokens, [attention])
     with pytest.raises(RunError, match="layer 0, head 2: expected maps that give the model's own attention within 5e-05 of what is added up, but got 0.0"):
-        found.check()
+        collection.check()
 
 
 @pytest.mark.oracle
@@ -121,8 +121,8 @@ def test_equal_eager_diffllama(tmp_path):
     oracle = test_diffllama.random_model(tmp_path, num_attention_heads=8, num_key_value_heads=4)
     oracle.set_attn_implementation("eager")
     ids = np.random.default_rng(0).integers(0, 96, 40)
-    found = maps.inspect(tmp_path, ids.tolist(), factors=(1,))
-    assert found.largest_error < 2e-5 and found.tokens[3] == f"<{ids[3]}>" and found.characters is None
+    collection = maps.inspect(tmp_path, ids.tolist(), factors=(1,))
+    assert collection.largest_error < 2e-5 and collection.tokens[3] == f"<{ids[3]}>" and collection.characters is None
     with torch.no_grad():
         out = oracle(torch.tensor(ids)[None], output_attentions=True)
     for layer in range(2):
@@ -131,48 +131,48 @@ def test_equal_eager_diffllama(tmp_path):
         with torch.no_grad():
             lam = float(torch.exp(module.lambda_q1 @ module.lambda_k1) - torch.exp(module.lambda_q2 @ module.lambda_k2)) + module.lambda_init
         for head in range(4):
-            a1, a2 = found.maps(layer, head)
+            a1, a2 = collection.maps(layer, head)
             assert np.abs(a1 - weights[head]).max() < 1e-5 and np.abs(a2 - weights[4 + head]).max() < 1e-5
-            assert np.abs(found.difference(layer, head) - (weights[head] - lam * weights[4 + head])).max() < 1e-5
+            assert np.abs(collection.difference(layer, head) - (weights[head] - lam * weights[4 + head])).max() < 1e-5
     log_p = torch.log_softmax(out.logits[0].double(), -1).numpy()
-    assert_near(found.runs[0].next_log_p, log_p[-1], 1e-5)
-    assert_near(found.runs[0].bits, -log_p[np.arange(39), ids[1:]] / math.log(2), 1e-5)
+    assert_near(collection.runs[0].next_log_p, log_p[-1], 1e-5)
+    assert_near(collection.runs[0].bits, -log_p[np.arange(39), ids[1:]] / math.log(2), 1e-5)
 
 
 def test_a_trained_model():
     """Runs differ by their factor; one with factor 1 is what `eval` has, and figures are those of its maps."""
-    found = tiny("f32")
-    assert found.tokens[0] == "<|bos|>" and "".join(found.tokens[1:]) == TEXT
-    assert found.characters == len(TEXT) and len(found.runs[0].bits) == len(found.tokens) - 1
-    assert [run.factor for run in found.runs] == list(FACTORS)
-    assert len({round(found.bits_per_unit(run), 3) for run in found.runs}) == 4
-    assert found.layers == [0, 1, 2, 3] and found.figures("negative").shape == (4, 4)
-    assert found.most_negative(1)[0] == tuple(np.unravel_index(found.figures("negative").argmax(), (4, 4)))
-    d = found.difference(2, 1)
-    assert found.figures("negative")[2, 1] == pytest.approx(np.maximum(-d, 0).sum(-1).mean(), abs=1e-5)
+    collection = tiny("f32")
+    assert collection.tokens[0] == "<|bos|>" and "".join(collection.tokens[1:]) == TEXT
+    assert collection.characters == len(TEXT) and len(collection.runs[0].bits) == len(collection.tokens) - 1
+    assert [run.factor for run in collection.runs] == list(FACTORS)
+    assert len({round(collection.bits_per_unit(run), 3) for run in collection.runs}) == 4
+    assert collection.layers == [0, 1, 2, 3] and collection.figures("negative").shape == (4, 4)
+    assert collection.most_negative(1)[0] == tuple(np.unravel_index(collection.figures("negative").argmax(), (4, 4)))
+    d = collection.difference(2, 1)
+    assert collection.figures("negative")[2, 1] == pytest.approx(np.maximum(-d, 0).sum(-1).mean(), abs=1e-5)
 
 
 def test_files_for_other_programs(tmp_path):
     from PIL import Image
 
-    found, heads = tiny(), [(0, 1), (3, 2)]
-    arrays = np.load(io.BytesIO(maps.npz(found, heads)))
-    assert arrays["heads"].tolist() == [[0, 1], [3, 2]] and arrays["tokens"].tolist() == found.tokens
+    collection, heads = tiny(), [(0, 1), (3, 2)]
+    arrays = np.load(io.BytesIO(maps.npz(collection, heads)))
+    assert arrays["heads"].tolist() == [[0, 1], [3, 2]] and arrays["tokens"].tolist() == collection.tokens
     for at, head in enumerate(heads):
-        np.testing.assert_array_equal(arrays["difference"][at], found.difference(*head))
+        np.testing.assert_array_equal(arrays["difference"][at], collection.difference(*head))
         np.testing.assert_array_equal(arrays["a1"][at] - arrays["lambda"][at][:, None] * arrays["a2"][at], arrays["difference"][at])
-    assert arrays["factors"].tolist() == list(FACTORS) and arrays["bits"].shape == (4, len(found.tokens) - 1)
+    assert arrays["factors"].tolist() == list(FACTORS) and arrays["bits"].shape == (4, len(collection.tokens) - 1)
     assert arrays["next_log_p"].shape == (4, 2048) and arrays["error"] <= arrays["limit"]
-    np.testing.assert_array_equal(arrays["negative_2"], found.figures("negative")[2])
-    drawn = np.asarray(Image.open(io.BytesIO(maps.png(found, heads))).convert("RGB"))
+    np.testing.assert_array_equal(arrays["negative_2"], collection.figures("negative")[2])
+    drawn = np.asarray(Image.open(io.BytesIO(maps.png(collection, heads))).convert("RGB"))
     # Purple, brown and the middle are all there.
     for colour in ((247, 247, 247), (127, 59, 8)):
         assert (np.abs(drawn.astype(int) - colour).sum(-1) < 12).any(), colour
     for part, of in (("a1", lambda a1, d: a1), ("difference", lambda a1, d: d), ("negative", lambda a1, d: np.maximum(-d, 0)),
                      ("positive", lambda a1, d: np.maximum(d, 0))):
-        attention, tokens = maps.bertviz(found, part)
-        assert tokens == found.tokens and [tuple(layer.shape) for layer in attention] == [(1, 4, len(tokens), len(tokens))] * 4
-        np.testing.assert_array_equal(attention[3][0, 2].numpy(), of(found.maps(3, 2)[0], found.difference(3, 2)))
+        attention, tokens = maps.bertviz(collection, part)
+        assert tokens == collection.tokens and [tuple(layer.shape) for layer in attention] == [(1, 4, len(tokens), len(tokens))] * 4
+        np.testing.assert_array_equal(attention[3][0, 2].numpy(), of(collection.maps(3, 2)[0], collection.difference(3, 2)))
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------------
@@ -189,32 +189,32 @@ def colour(value, most):
 
 
 def numbers(text):
-    return [float(found.replace("−", "-")) for found in re.findall(r"(?<![\w“])[-−]?\d+\.\d+", text)]
+    return [float(number.replace("−", "-")) for number in re.findall(r"(?<![\w“])[-−]?\d+\.\d+", text)]
 
 
 def test_report_holds_the_maps():
     """A report, read without a browser, holds the data that its script draws; and it names nothing to load."""
-    found, heads = tiny(), [(2, 0), (0, 3)]
-    text, count = b"".join(maps.page(found, heads)).decode(), len(tiny().tokens)
+    collection, heads = tiny(), [(2, 0), (0, 3)]
+    text, count = b"".join(maps.page(collection, heads)).decode(), len(tiny().tokens)
     assert re.findall(r"https?://[^\"' ]*", text) == ["http://www.w3.org/2000/svg"]  # a name
     assert not re.search(r"(?:src|href)\s*=|@import|url\(", text) and "default-src 'none'" in text
     parts = dict(re.findall(r'<script id="([\w-]+)" type="[^"]+">(.*?)</script>', text, re.S))
     data = json.loads(parts["data"])
-    assert list(parts) == ["data", "pictures", "map-0", "map-1"] and data["tokens"] == found.tokens and data["check"] == maps.check_text(found)
+    assert list(parts) == ["data", "pictures", "map-0", "map-1"] and data["tokens"] == collection.tokens and data["check"] == maps.check_text(collection)
     assert [run["factor"] for run in data["runs"]] == list(FACTORS)
-    for run, own in zip(data["runs"], found.runs):
+    for run, own in zip(data["runs"], collection.runs):
         np.testing.assert_allclose(run["bits"], own.bits, atol=6e-4)
-        assert run["per_unit"] == pytest.approx(found.bits_per_unit(own), abs=1e-6)
-        np.testing.assert_allclose(run["next"], np.exp(own.next_log_p[found.likeliest()]), atol=1e-6)
-    assert data["next"] == [found.text_of(token) for token in found.likeliest()]
+        assert run["per_unit"] == pytest.approx(collection.bits_per_unit(own), abs=1e-6)
+        np.testing.assert_allclose(run["next"], np.exp(own.next_log_p[collection.likeliest()]), atol=1e-6)
+    assert data["next"] == [collection.text_of(token) for token in collection.likeliest()]
     for number, head in enumerate(heads):
         planes = np.frombuffer(zlib.decompress(base64.b64decode(parts[f"map-{number}"])), "<u2").reshape(3, count, count)
         drawn = [planes[0] / 65535, planes[1] / 65535, planes[2].view("<i2") / 32767 * data["maps"][number]["most"]]
         # The sums of a model of bf16 are a little off, so a weight may be a little above 1.
-        for got, expected in zip(drawn, (*(np.minimum(part, 1) for part in found.maps(*head)), found.difference(*head))):
+        for got, expected in zip(drawn, (*(np.minimum(part, 1) for part in collection.maps(*head)), collection.difference(*head))):
             np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5)
     pictures = np.frombuffer(zlib.decompress(base64.b64decode(parts["pictures"])), np.int8).reshape(4, 4, *data["picture"]) / 127
-    for layer, summary in zip(data["layers"], found.summaries):
+    for layer, summary in zip(data["layers"], collection.summaries):
         shown = np.sign(pictures[layer["layer"]]) * pictures[layer["layer"]] ** 2 * np.array(layer["most"])[:, None, None]
         np.testing.assert_allclose(shown, summary.pictures, rtol=0, atol=0.01 * max(layer["most"]))
         for name, values in layer["figures"].items():
@@ -232,24 +232,24 @@ def chromium(tmp_path):
 
 
 def test_report_in_a_browser(tmp_path, chromium):
-    found, heads = tiny(), [(2, 0), (0, 3)]
+    collection, heads = tiny(), [(2, 0), (0, 3)]
     path = tmp_path / "report.html"
-    path.write_bytes(b"".join(maps.page(found, heads)))
+    path.write_bytes(b"".join(maps.page(collection, heads)))
     chromium.open(path)
-    count, page = len(found.tokens), chromium
-    assert page.text("#title") == "Attention maps of tiny-lm" and page.text("#check") == maps.check_text(found)
+    count, page = len(collection.tokens), chromium
+    assert page.text("#title") == "Attention maps of tiny-lm" and page.text("#check") == maps.check_text(collection)
     assert page.text("#head") == "Layer 2, head 0"
     # The text while hovering agrees with the maps.
     for row, column in ((20, 3), (count - 1, 8), (5, 5)):
         page.point("#panels .map:nth-of-type(1)", (column + 0.5) / count, (row + 0.5) / count)
-        said, (a1, a2) = page.text("#said"), found.maps(2, 0)
-        assert said.startswith(f"query {row} “{found.tokens[row]}” → key {column} “{found.tokens[column]}”: A1 "), said
-        expected = [a1[row, column], a2[row, column], found.attention(2).lam_of(0)[row], found.difference(2, 0)[row, column]]
-        np.testing.assert_allclose(numbers(said.split("”: ")[1]), expected, rtol=0, atol=1e-4)
+        hover, (a1, a2) = page.text("#said"), collection.maps(2, 0)
+        assert hover.startswith(f"query {row} “{collection.tokens[row]}” → key {column} “{collection.tokens[column]}”: A1 "), hover
+        expected = [a1[row, column], a2[row, column], collection.attention(2).lam_of(0)[row], collection.difference(2, 0)[row, column]]
+        np.testing.assert_allclose(numbers(hover.split("”: ")[1]), expected, rtol=0, atol=1e-4)
     page.press("#panels", "ArrowRight")
-    assert f"key 6 “{found.tokens[6]}”" in page.text("#said")
+    assert f"key 6 “{collection.tokens[6]}”" in page.text("#said")
     # Pixels of the three maps have one scale; a key that is not seen has the middle's colour.
-    parts = [*found.maps(2, 0), found.difference(2, 0)]
+    parts = [*collection.maps(2, 0), collection.difference(2, 0)]
     most = max(np.abs(part).max() for part in parts)
     assert (parts[2] < -0.05).any()
     for panel, part in enumerate(parts):
@@ -261,8 +261,8 @@ def test_report_in_a_browser(tmp_path, chromium):
     page.point("#overview canvas", 3.5 / 4, 0.5 / 4, click=True)
     page.wait("document.querySelector('#head').textContent === 'Layer 0, head 3'")
     assert page.text("#pointed").startswith("layer 0, head 3: ")
-    np.testing.assert_allclose(numbers(page.text("#pointed")), [found.figures(name)[0, 3] for name in maps.FIGURES], atol=6e-4)
-    picture, all_of = found.summaries[2].pictures[1], max(np.abs(summary.pictures).max() for summary in found.summaries)
+    np.testing.assert_allclose(numbers(page.text("#pointed")), [collection.figures(name)[0, 3] for name in maps.FIGURES], atol=6e-4)
+    picture, all_of = collection.summaries[2].pictures[1], max(np.abs(summary.pictures).max() for summary in collection.summaries)
     side = picture.shape[0] + 2
     for row, column in ((10, 4), (11, 2), (2, 9)):
         got = page.pixel("#overview canvas", side + 1 + column, 2 * side + 1 + row)
@@ -277,25 +277,25 @@ def test_report_in_a_browser(tmp_path, chromium):
     assert page.text("#chosen") == "1"
     for key, factor in (("ArrowLeft", 0.5), ("Home", 0.0), ("End", 1.5)):
         page.press("#factor", key)
-        run = found.runs[FACTORS.index(factor)]
-        assert page.text("#chosen") == f"{factor:g}" and f"λ × {factor:g}: {found.bits_per_unit(run):.4f} bits per character" == page.text("#bits")
+        run = collection.runs[FACTORS.index(factor)]
+        assert page.text("#chosen") == f"{factor:g}" and f"λ × {factor:g}: {collection.bits_per_unit(run):.4f} bits per character" == page.text("#bits")
         token = int(run.next_log_p.argmax())
-        assert page.text("#next tr td").replace("↵", "\n") == f"“{found.text_of(token)}”"
+        assert page.text("#next tr td").replace("↵", "\n") == f"“{collection.text_of(token)}”"
         assert float(page.text("#next tr td:nth-of-type(2)")) == pytest.approx(math.exp(run.next_log_p[token]), abs=1e-4)
         title = page.run("document.querySelector('#tokens').children[7].title")
         assert title == f"{run.bits[6]:.2f} bits"
         page.point("#panels .map:nth-of-type(1)", 3.5 / count, 20.5 / count)
-        scaled = parts[0][20, 3] - factor * found.attention(2).lam_of(0)[20] * parts[1][20, 3]
+        scaled = parts[0][20, 3] - factor * collection.attention(2).lam_of(0)[20] * parts[1][20, 3]
         assert numbers(page.text("#said"))[-1] == pytest.approx(scaled, abs=1e-4)
     assert page.run("document.querySelectorAll('#chart circle').length") == 4
 
 
 def test_report_of_one_token(tmp_path, chromium):
     """No token is predicted, and nothing divides by their number."""
-    found = maps.inspect(TINY_LM, [7], factors=(0, 1))
-    assert found.characters == 0 and found.bits_per_unit(found.runs[0]) is None
+    collection = maps.inspect(TINY_LM, [7], factors=(0, 1))
+    assert collection.characters == 0 and collection.bits_per_unit(collection.runs[0]) is None
     path = tmp_path / "report.html"
-    path.write_bytes(b"".join(maps.page(found)))
+    path.write_bytes(b"".join(maps.page(collection)))
     chromium.open(path)
     assert chromium.text("#bits") == "A text of one token needs no bits." and "A1 1.0000, A2 1.0000" in chromium.text("#said")
 
@@ -305,9 +305,9 @@ def test_report_of_an_image_and_of_a_long_text(tmp_path, chromium):
     attention = random_attention(causal=False)
     tokens = [f"patch {i}" for i in range(70)]
     tokens[31] = "</script><script>throw 'it ran'</script>\u2028"
-    found = maps.Maps("a <b>ViT</b>", tokens, [attention], grid=(8, 8), image=np.full((4, 4, 3), 200, np.uint8))
+    collection = maps.Maps("a <b>ViT</b>", tokens, [attention], grid=(8, 8), image=np.full((4, 4, 3), 200, np.uint8))
     path = tmp_path / "image.html"
-    path.write_bytes(b"".join(maps.page(found)))
+    path.write_bytes(b"".join(maps.page(collection)))
     chromium.open(path)
     assert chromium.run("document.querySelector('#lambda').hidden") is True
     chromium.point("#picture", 2.5 / 8, 3.5 / 8)
@@ -317,14 +317,14 @@ def test_report_of_an_image_and_of_a_long_text(tmp_path, chromium):
     assert chromium.pixel("#picture", 5, 5) != [200, 200, 200]
     length = MOST_CELLS + MOST_CELLS // 2
     attention = random_attention(heads=2, noise=1, length=length)
-    found = maps.Maps("a long text", [f"{i};" for i in range(length)], [attention])
-    path.write_bytes(b"".join(maps.page(found, [(0, 1)])))
+    collection = maps.Maps("a long text", [f"{i};" for i in range(length)], [attention])
+    path.write_bytes(b"".join(maps.page(collection, [(0, 1)])))
     chromium.open(path)
     chromium.press("#panels", "ArrowDown")
-    said = chromium.text("#said")
+    hover = chromium.text("#said")
     at = edges(length, MOST_CELLS)
-    assert said.startswith("queries 1–2 “1;2;” → key 0 “0;”: "), said
-    assert numbers(said.split("”: ")[1])[0] == pytest.approx(pooled(found.maps(0, 1)[0], at, at)[1, 0], abs=1e-4)
+    assert hover.startswith("queries 1–2 “1;2;” → key 0 “0;”: "), hover
+    assert numbers(hover.split("”: ")[1])[0] == pytest.approx(pooled(collection.maps(0, 1)[0], at, at)[1, 0], abs=1e-4)
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------------
@@ -334,8 +334,8 @@ def test_command(tmp_path, capsys):
     out = [tmp_path / f"report.{kind}" for kind in ("html", "npz")]
     given = ["maps", str(TINY_LM), "--prompt-file", str(tmp_path / "prompt.txt"), "--layers", "1,3", "--heads", "3:0,1:2", "--lambda-scale", "0:1.5:0.5"]
     assert cli.main([*given, *(word for path in out for word in ("-o", str(path)))]) == 0
-    told = capsys.readouterr().err
-    assert "Maps were compared with what the model used" in told and f"wrote {out[0]}, {out[1]} for {len(tiny().tokens)} tokens" in told
+    errors = capsys.readouterr().err
+    assert "Maps were compared with what the model used" in errors and f"wrote {out[0]}, {out[1]} for {len(tiny().tokens)} tokens" in errors
     arrays = np.load(out[1])
     assert arrays["factors"].tolist() == [0, 0.5, 1, 1.5] and arrays["heads"].tolist() == [[3, 0], [1, 2]] and arrays["layers"].tolist() == [1, 3]
     assert b"</script> At" not in out[0].read_bytes() and out[0].stat().st_size < 1 << 20
@@ -366,11 +366,11 @@ def test_wrong_commands(given, message, capsys, tmp_path, monkeypatch):
 
 
 def test_wrong_arguments():
-    found = tiny()
-    for call, message in ((lambda: found.maps(1, 4), "head: expected an integer from 0 to 3, but got 4"),
-                          (lambda: found.maps(4, 0), "layer: expected one of 0, 1, 2, 3, but got 4"),
-                          (lambda: found.figures("size"), "name: expected 'lambda' or .*, but got 'size'"),
-                          (lambda: maps.bertviz(found, "all"), "part: expected 'a1' or .*, but got 'all'"),
+    collection = tiny()
+    for call, message in ((lambda: collection.maps(1, 4), "head: expected an integer from 0 to 3, but got 4"),
+                          (lambda: collection.maps(4, 0), "layer: expected one of 0, 1, 2, 3, but got 4"),
+                          (lambda: collection.figures("size"), "name: expected 'lambda' or .*, but got 'size'"),
+                          (lambda: maps.bertviz(collection, "all"), "part: expected 'a1' or .*, but got 'all'"),
                           (lambda: maps.inspect(TINY_LM, "And", layers=[]), "layers: expected layers with attention, 0, 1, 2, 3, but got None")):
         with pytest.raises(UsageError, match=message):
             call()

@@ -17,13 +17,13 @@ def test_diffllama_equals_its_own_weights(implementation):
     model = diffllama(attn_implementation=implementation)
     ids = torch.tensor([[3, 7, 2, 8, 4, 9, 30]])
     diffattn.patch(model)
-    found = record(model, ids, tokens=[f"t{i}" for i in range(7)])
-    assert found.layers == [0, 1] and 0 < found.largest_error < found.limit and found.tokens[6] == "t6" and not found.runs
+    collection = record(model, ids, tokens=[f"t{i}" for i in range(7)])
+    assert collection.layers == [0, 1] and 0 < collection.largest_error < collection.limit and collection.tokens[6] == "t6" and not collection.runs
     with torch.no_grad():
         weights = model(ids, output_attentions=True).attentions
     for layer in range(2):
         for head in range(4):
-            np.testing.assert_allclose(found.difference(layer, head), weights[layer][0, head].numpy(), rtol=0, atol=1e-5)
+            np.testing.assert_allclose(collection.difference(layer, head), weights[layer][0, head].numpy(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["vit_dwee_patch16_reg1_gap_256", "vit_dpwee_patch16_reg1_gap_256"])
@@ -39,14 +39,14 @@ def test_vit(name):
     with torch.no_grad():
         model(image)
     diffattn.patch(model)
-    found = record(model, image, grid=(4, 4), image=np.zeros((8, 8, 3), np.uint8))
-    assert found.tokens[:2] == ["register 0", "patch 0, 0"] and found.tokens[-1] == "patch 3, 3" and found.layers == [0, 1]
-    assert found.largest_error < found.limit
+    collection = record(model, image, grid=(4, 4), image=np.zeros((8, 8, 3), np.uint8))
+    assert collection.tokens[:2] == ["register 0", "patch 0, 0"] and collection.tokens[-1] == "patch 3, 3" and collection.layers == [0, 1]
+    assert collection.largest_error < collection.limit
     for layer in range(2):
         for head in range(3):
-            for got, own in zip(found.maps(layer, head), kept[layer][0, 2 * head : 2 * head + 2]):
+            for got, own in zip(collection.maps(layer, head), kept[layer][0, 2 * head : 2 * head + 2]):
                 np.testing.assert_allclose(got, own.numpy(), rtol=0, atol=1e-5)
-    assert b"".join(maps.page(found)).count(b'<script id="map-') == 6
+    assert b"".join(maps.page(collection)).count(b'<script id="map-') == 6
 
 
 def test_windows_masks_and_lambda_by_token():
@@ -61,9 +61,9 @@ def test_windows_masks_and_lambda_by_token():
                          (torch.randn(4, generator=generator), {"attn_mask": mask, "out_scale": 0.5}),
                          (torch.randn(1, 30, 4, generator=generator), {"attn_mask": torch.randn(30, 30, generator=generator), "window": [5, 3]}),
                          (torch.tensor(0.4), {"norm": "rms", "norm_weight": torch.randn(6, generator=generator), "out_scale": 0.3, "scale": 0.7})):
-        found = record(Attention(), q, v, lam, **options)
-        assert found.largest_error < found.limit
-        assert np.abs(found.maps(0, 3)[0].sum(-1) - 1).max() < 1e-5
+        collection = record(Attention(), q, v, lam, **options)
+        assert collection.largest_error < collection.limit
+        assert np.abs(collection.maps(0, 3)[0].sum(-1) - 1).max() < 1e-5
 
 
 def test_what_is_refused():

@@ -103,6 +103,6 @@ def test_full_size_without_weights(name, tmp_path, capsys):
     config, parameters = FULL[name]
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "motif", "rope_theta": 500000.0, **config}))
     assert cli.main(["info", str(tmp_path), "--dtype", "bf16", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["model"] == "motif" and said["weights"] == "none"
-    assert abs(int(said["parameters"].replace(",", "")) / parameters - 1) < 2e-3
+    info = json.loads(capsys.readouterr().out)
+    assert info["model"] == "motif" and info["weights"] == "none"
+    assert abs(int(info["parameters"].replace(",", "")) / parameters - 1) < 2e-3

@@ -299,8 +299,8 @@ def test_scores(kind, load):
     assert (likely[:, 0] == prompt[1:]).any()
 
 
-@pytest.mark.parametrize("vocab, found", [(90, [3, 7, 20, 21, 89]), (3, [1, 2, 0])])
-def test_equal_likelihoods_come_in_the_order_of_ids(vocab, found):
+@pytest.mark.parametrize("vocab, order", [(90, [3, 7, 20, 21, 89]), (3, [1, 2, 0])])
+def test_equal_likelihoods_come_in_the_order_of_ids(vocab, order):
     """Tokens whose rows of the head are equal, and zeros of both signs; of a small vocabulary all are told."""
     m = models.Module(None)
     f = m.function("rank")
@@ -311,11 +311,11 @@ def test_equal_likelihoods_come_in_the_order_of_ids(vocab, found):
         logits[:, [7, 3]], logits[:, [20, 89]], logits[:, 21], logits[:, 60] = 5, -0.0, 0.0, -1
     else:
         logits[:, 0], logits[:, 1] = -np.inf, 2
-    log_p, likely, likely_log_p = Executable(str(m)).call("rank", logits, np.full(70, found[1]))
-    assert (likely == found).all() and likely_log_p.shape == (70, len(found))
+    log_p, likely, likely_log_p = Executable(str(m)).call("rank", logits, np.full(70, order[1]))
+    assert (likely == order).all() and likely_log_p.shape == (70, len(order))
     exact = logits[0].astype(np.float64) - logits[0].max()
     exact -= np.log(np.exp(exact).sum())
-    np.testing.assert_allclose(likely_log_p, np.tile(exact[found], (70, 1)), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(likely_log_p, np.tile(exact[order], (70, 1)), rtol=1e-6, atol=1e-7)
     assert (log_p == likely_log_p[:, 1]).all()
 
 

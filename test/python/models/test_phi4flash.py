@@ -148,9 +148,9 @@ def test_config_errors(change, message):
 def test_full_size_without_weights(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "phi4flash", **FULL}))
     assert cli.main(["info", str(tmp_path), "--dtype", "bf16", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["model"] == "phi4flash" and said["weights"] == "none"
-    assert abs(int(said["parameters"].replace(",", "")) / 3.852e9 - 1) < 1e-3
+    info = json.loads(capsys.readouterr().out)
+    assert info["model"] == "phi4flash" and info["weights"] == "none"
+    assert abs(int(info["parameters"].replace(",", "")) / 3.852e9 - 1) < 1e-3
     # A shared layer for the whole length; eight windows of 512 and nine states of 16 + 3 for each channel whatever it is.
     kept = 8 * 512 * 2 * 1280 + 9 * 19 * 5120
-    assert said["cache"] == f"2,560 numbers a token and {kept:,} a sequence, 1 layer"
+    assert info["cache"] == f"2,560 numbers a token and {kept:,} a sequence, 1 layer"

@@ -181,9 +181,9 @@ def command(*words):
 def test_commands_take_the_folder(narrow, tmp_path, build_dir):
     assert {path.name for path in narrow.iterdir()} == {"config.json", "model.safetensors", "tokenizer.json"}
     assert (narrow / "tokenizer.json").read_bytes() == (TINY / "tokenizer.json").read_bytes()
-    told = json.loads(command("info", narrow, "--json").stdout)
+    info = json.loads(command("info", narrow, "--json").stdout)
     plain = json.loads(command("info", TINY, "--json").stdout)
-    assert told["parameters"] == plain["parameters"] and told["quantization"] == "int4, groups of 128"
+    assert info["parameters"] == plain["parameters"] and info["quantization"] == "int4, groups of 128"
     text = tmp_path / "text"
     text.write_text((TINY / "heldout.txt").read_text()[:3000])
     bits = [float(command("eval", folder, text, "--threads=1").stdout.split()[-1]) for folder in (TINY, narrow)]

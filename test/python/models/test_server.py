@@ -323,7 +323,7 @@ def resident(process):
 
 def other_sockets(client):
     """Sockets of the internet that a server has beside those at its own port: lines of the kernel's tables."""
-    held, found, place = set(), [], pathlib.Path(f"/proc/{client.process.pid}")
+    held, others, place = set(), [], pathlib.Path(f"/proc/{client.process.pid}")
     for number in (place / "fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed by now
             held.add(os.readlink(number))
@@ -331,8 +331,8 @@ def other_sockets(client):
         for line in (place / "net" / table).read_text().splitlines()[1:]:
             _, local, *_, inode = line.split()[:10]
             if f"socket:[{inode}]" in held and (table.startswith("udp") or int(local.rpartition(":")[2], 16) != client.address[1]):
-                found.append(line)
-    return found
+                others.append(line)
+    return others
 
 
 def test_soak(folder, tmp_path, full):

@@ -20,7 +20,7 @@ def to_floats(dtype, tree):
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @torch.no_grad()
-def test_fused_or_told(case, programs):
+def test_fused_or_reported(case, programs):
     torch.manual_seed(0)
     module = case.make().eval()
     given = to_floats(case.dtype, case.arguments(2, 12))
@@ -32,8 +32,8 @@ def test_fused_or_told(case, programs):
         error, scale = (one.double() - other.double()).abs().max(), other.double().abs().max()
         assert error <= TOLERANCE[case.dtype] * scale, f"error {error:.3g} at magnitude {scale:.3g}"
     (program,) = programs
-    told = [str(one) for one in (*program.applied, *program.diagnostics) if one.category == "diffattn-fuse"]
+    diagnostics = [str(one) for one in (*program.applied, *program.diagnostics) if one.category == "diffattn-fuse"]
     missed = [str(one) for one in program.diagnostics if one.category == "diffattn-fuse"]
-    assert sum("one map became a" in one for one in told) == case.single, told
-    assert sum("two maps became one" in one for one in told) == case.pairs, told
-    assert len(missed) == (case.kept is not None) and all(case.kept in one for one in missed), told
+    assert sum("one map became a" in one for one in diagnostics) == case.single, diagnostics
+    assert sum("two maps became one" in one for one in diagnostics) == case.pairs, diagnostics
+    assert len(missed) == (case.kept is not None) and all(case.kept in one for one in missed), diagnostics

@@ -65,16 +65,16 @@ class Compared:
         finally:
             status = process.wait()
             errors.seek(0)
-            said = errors.read()
+            output = errors.read()
             errors.close()
         if status == 0:
             return []
         if begun is None:
-            raise RuntimeError(f"{program()} fails before the first case: {said[-500:]}")
+            raise RuntimeError(f"{program()} fails before the first case: {output[-500:]}")
         if begun not in self.verdicts:
             name = signal.Signals(-status).name if status < 0 else f"exit {status}"
-            frames = [line.split(None, 2)[2] for line in said.splitlines() if "diffattn::" in line and line.lstrip().startswith("#")]
-            self.verdicts[begun] = ("fault", f"hangs for {LONGEST} s" if hangs else f"crashes: {name} {' < '.join(frames[:3]) or said[-300:]}")
+            frames = [line.split(None, 2)[2] for line in output.splitlines() if "diffattn::" in line and line.lstrip().startswith("#")]
+            self.verdicts[begun] = ("fault", f"hangs for {LONGEST} s" if hangs else f"crashes: {name} {' < '.join(frames[:3]) or output[-300:]}")
         return cases[next(i for i, one in enumerate(cases) if one.seed == begun) + 1:]
 
 
