@@ -139,8 +139,8 @@ def test_the_shapes_of_a_gpu_choose_every_kernel(packed, chip, least, request, m
 
     monkeypatch.setattr(check_kernels, "check", plan)
     monkeypatch.setattr(check_kernels, "check_generated", plan_generated)
-    found = check_kernels.run(planned, seed=1)
-    assert found["failures"] == [] and found["kernels"] == sum(len(image.kernels) for image in images) > least
+    result = check_kernels.run(planned, seed=1)
+    assert result["failures"] == [] and result["kernels"] == sum(len(image.kernels) for image in images) > least
     monkeypatch.setattr(check_kernels, "PREFILL", [check_kernels.PREFILL[0]])
     failures = check_kernels.run(planned, seed=1)["failures"]
     assert len(failures) == len(images) and all(f"{image.image['chip']} bc: no call chose " in f for image, f in zip(images, failures))
@@ -170,8 +170,8 @@ def test_a_wrong_tensor_map_is_found(hopper, monkeypatch):
         return right(self, operand, dtype, box_rows, base, columns, min(rows, 16), heads, batches, longer, *strides)
 
     monkeypatch.setattr(devices.Device, "tensor_map", wrong)
-    found = check_kernels.check(hopper, hopper.cases["v1_bf16"], "dense", 1, 19, 37, seed=3)
-    assert any("of M, allowed" in failure for failure in found["failures"])
+    result = check_kernels.check(hopper, hopper.cases["v1_bf16"], "dense", 1, 19, 37, seed=3)
+    assert any("of M, allowed" in failure for failure in result["failures"])
     with pytest.raises(devices.DeviceError, match="the tensor map of k1: tensor_map: .*multiple of 16 below 2\\^40, but got 72"):
         right(hopper.device, 1, devices.DTYPES["bf16"], 64, 1 << 20, 64, 9, 2, 1, 36, 64, 64)
 
@@ -184,16 +184,16 @@ def test_ours_against_ours(hopper, tmp_path, monkeypatch):
                        check_timing.Row("(128,256) 70", "time_wide", 1, 70, 40, 1, (),
                                         (("diffattn, clusters of two", "time_wide_clusters"), ("diffattn, persistent blocks", "time_wide_persistent")))]}
     monkeypatch.setattr(check_timing, "SMALL", rows)
-    found = {part: check_timing.run(hopper, timing.CountingClock(), part, 5, settings()) for part in rows}
-    assert [result["failures"] for result in found.values()] == [[], []]
-    (row,) = found["forward"]["rows"]
+    results = {part: check_timing.run(hopper, timing.CountingClock(), part, 5, settings()) for part in rows}
+    assert [result["failures"] for result in results.values()] == [[], []]
+    (row,) = results["forward"]["rows"]
     assert list(row["times"]) == ["diffattn", "diffattn, mma.sync", *check_timing.WIDER]
     assert all(entry["median_s"] == 1 and 0 < (entry["relative_error"] or 1e-3) < 2e-2 for entry in row["times"].values())
     assert row["nominal_flop"] == 4 * 2 * 40 * 40 * 128 * 16 // 2 and row["bytes"] == 5 * 16 * 40 * 128 * 2
-    assert list(found["decode"]["rows"][0]["times"]) == ["diffattn", "diffattn, mma.sync"]
-    assert list(found["decode"]["rows"][1]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, a block a tile"]
-    assert list(found["decode"]["rows"][2]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, clusters of two", "diffattn, persistent blocks"]
-    table.write(tmp_path / "table.md", found)
+    assert list(results["decode"]["rows"][0]["times"]) == ["diffattn", "diffattn, mma.sync"]
+    assert list(results["decode"]["rows"][1]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, a block a tile"]
+    assert list(results["decode"]["rows"][2]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, clusters of two", "diffattn, persistent blocks"]
+    table.write(tmp_path / "table.md", results)
     assert "| diffattn, mma.sync | 1.000 s |" in (tmp_path / "table.md").read_text()
 
 
@@ -204,10 +204,10 @@ def test_a_wrong_kernel_is_found(launcher):
     scale = next(s for s in function["steps"] if s.get("value") == 0x3E38AA3B)  # 0.125 * log2 e
     scale["value"] = 0x3E400000
     try:
-        found = check_kernels.check(launcher, case, "dense", 1, 19, 37, seed=3)
+        result = check_kernels.check(launcher, case, "dense", 1, 19, 37, seed=3)
     finally:
         scale["value"] = 0x3E38AA3B
-    assert len(found["failures"]) == 2 and "of M, allowed" in found["failures"][0] and "times PyTorch's" in found["failures"][1]
+    assert len(result["failures"]) == 2 and "of M, allowed" in result["failures"][0] and "times PyTorch's" in result["failures"][1]
 
 
 def test_a_wrong_generated_kernel_is_found(launcher):
@@ -216,10 +216,10 @@ def test_a_wrong_generated_kernel_is_found(launcher):
     chunk = next(s for s in launcher.functions[item.name]["steps"] if s.get("value") == 8)
     chunk["value"] = 16
     try:
-        found = check_kernels.check_generated(launcher, item, 3, True, 5)
+        result = check_kernels.check_generated(launcher, item, 3, True, 5)
     finally:
         chunk["value"] = 8
-    assert found["failures"] == ["error inf times what is allowed"]
+    assert result["failures"] == ["error inf times what is allowed"]
 
 
 def test_time_left_out_is_a_failure(launcher):
@@ -260,9 +260,9 @@ def test_a_peer_that_computes_something_else_is_not_timed(launcher, monkeypatch)
 def test_a_second_contestant_of_ours_that_fails_leaves_the_row(launcher, monkeypatch):
     row = check_timing.SMALL["forward"][0]._replace(peers=(), others=(("another", "time_causal_tail"),))
     monkeypatch.setattr(check_timing, "SMALL", {"forward": [row]})
-    found = check_timing.run(launcher, timing.CountingClock(), "forward", 5, settings())
-    assert found["failures"] == ["causal 48, another: KeyError: 'weight'"]
-    assert found["rows"][0]["times"]["another"] == {"refused": "KeyError: 'weight'"} and "median_s" in found["rows"][0]["times"]["diffattn"]
+    result = check_timing.run(launcher, timing.CountingClock(), "forward", 5, settings())
+    assert result["failures"] == ["causal 48, another: KeyError: 'weight'"]
+    assert result["rows"][0]["times"]["another"] == {"refused": "KeyError: 'weight'"} and "median_s" in result["rows"][0]["times"]["diffattn"]
 
 
 def test_goals_are_judged():
@@ -274,8 +274,8 @@ def test_goals_are_judged():
     rows = [row("full 4k", 1.0), row("full 16k", 1.0), row("causal 4k", 1.0)]
     for entry, seconds in zip(rows, (1.3, 1.4, 1.7)):
         entry["times"][flash] = {"median_s": seconds}
-    found = {"forward": {"rows": rows}, "decode": {"rows": [row("B32, 8k", 1.0)]}, "probe": {"rates": {"copy_tb_per_s": 4.0, "gemm_tflops": 500.0}}}
-    lines = targets.judge(found)
+    results = {"forward": {"rows": rows}, "decode": {"rows": [row("B32, 8k", 1.0)]}, "probe": {"rates": {"copy_tb_per_s": 4.0, "gemm_tflops": 500.0}}}
+    lines = targets.judge(results)
     verdicts = [line["verdict"] for line in lines]
     assert verdicts[:4] == ["missed", "must reached", "aim reached", "not measured"]
     assert verdicts[7:9] == ["aim reached", "missed"] and lines[8]["ratio"] == 0.75
@@ -284,7 +284,7 @@ def test_goals_are_judged():
     # With both, goals are those of the kernels that they are about.
     rows[1]["times"][plain] = {"median_s": 1.5, "nominal_tflops": 270.0, "tb_per_s": 2.0}
     rows[1]["times"]["cuDNN x2, kernels alone"] = {"median_s": 1.05}
-    judged = {(line["row"], line["peer"]): (line["verdict"], line["ratio"]) for line in targets.judge(found)}
+    judged = {(line["row"], line["peer"]): (line["verdict"], line["ratio"]) for line in targets.judge(results)}
     assert judged["forward full 16k, mma.sync", flash] == ("missed", 1.4 / 1.5)
     assert judged["forward full 16k, mma.sync", "nominal_tflops"] == ("missed", 270.0)
     assert judged["forward full 16k, sm_90a", "nominal_tflops / measured gemm_tflops"] == ("must reached", 410 / 500)
@@ -309,9 +309,9 @@ def test_sanitizer_says_why_not(pack, tmp_path, monkeypatch):
     monkeypatch.setattr(sanitizer, "CASES", ("other",))
     assert "the pack has none of other" in sanitizer.run(pack, "cuda", 10)["not_run"]
     monkeypatch.setattr(sanitizer, "CASES", ("v1_bf16", "v1_bf16@plain", "other"))
-    found = sanitizer.run(pack, "cuda", 60)
-    assert found["failures"] == ["racecheck: RACECHECK SUMMARY: 1 hazard", "synccheck: status 0, but no end of the checks"]
-    assert len(found["results"]) == 3 and found["cases"] == ["v1_bf16", "v1_bf16@plain"]
+    result = sanitizer.run(pack, "cuda", 60)
+    assert result["failures"] == ["racecheck: RACECHECK SUMMARY: 1 hazard", "synccheck: status 0, but no end of the checks"]
+    assert len(result["results"]) == 3 and result["cases"] == ["v1_bf16", "v1_bf16@plain"]
 
 
 def test_what_the_sanitizer_watches(pack, hopper_pack, simulator, capfd):
@@ -341,8 +341,8 @@ def test_the_command(pack, simulator, tmp_path, full):
     done = run("probe", *["models"] * full, "--seed=4")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("probe: passed") and ("models: passed" in done.stdout or not full)
-    found = json.loads((tmp_path / "out/probe.json").read_text())
-    assert found["product"]["error"] < 2 ** -8 and found["device"]["simulated"] == 1
+    result = json.loads((tmp_path / "out/probe.json").read_text())
+    assert result["product"]["error"] < 2 ** -8 and result["device"]["simulated"] == 1
     assert "these figures are no times" in (tmp_path / "out/table.md").read_text()
     before = (tmp_path / "out/probe.json").stat().st_mtime_ns
     assert "probe: passed (as before)" in run("probe").stdout
@@ -396,9 +396,9 @@ def watched(names, tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setattr(check.sys, "executable", str(program))
     args = argparse.Namespace(pack=tmp_path, device="sim", chip="sm_80", seed=1, simulator=None)
-    found = check.run_part("probe", args, tmp_path)
+    result = check.run_part("probe", args, tmp_path)
     assert not (tmp_path / "probe.journal").exists()
-    return found["results"], found["failures"]
+    return result["results"], result["failures"]
 
 
 def test_a_unit_that_ends_the_process_is_a_failure_and_the_next_ones_are_done(tmp_path, monkeypatch):
@@ -474,9 +474,9 @@ def test_the_clock_of_a_gpu(monkeypatch, tmp_path):
     clock = timing.CudaClock()
     replay, count = clock.prepare([call, call, call])
     assert count == 3 and clock.sample(replay) == pytest.approx(6e-3)
-    found = timing.compare(clock, {"ours": [call] * 3, "twice": [lambda: [call(), call()]] * 3}, 5)
-    assert found["ours"]["median_s"] == pytest.approx(2e-3) and found["twice"]["median_s"] == pytest.approx(4e-3)
-    assert found["ours"]["calls"] >= 100 and found["ours"]["spread"] == 0 and found["ours"]["clocks"]["clocks.sm"] == "1980 MHz"
+    times = timing.compare(clock, {"ours": [call] * 3, "twice": [lambda: [call(), call()]] * 3}, 5)
+    assert times["ours"]["median_s"] == pytest.approx(2e-3) and times["twice"]["median_s"] == pytest.approx(4e-3)
+    assert times["ours"]["calls"] >= 100 and times["ours"]["spread"] == 0 and times["ours"]["clocks"]["clocks.sm"] == "1980 MHz"
     assert timing.input_sets(10 << 20, 60 << 20, 1 << 40) == 12 and timing.input_sets(2 << 30, 60 << 20, 1 << 40) == 3
     assert timing.input_sets(2 << 30, 60 << 20, 5 << 30) == 1
 
@@ -496,10 +496,10 @@ def opened_pack(pack):
 def test_models_say_what_the_cpu_says(opened_pack, simulated):
     results, failures = check_models.run(opened_pack, simulated, tokens=2)
     assert failures == []
-    said = [(r["model"], r["what"]) for r in results]
+    checked = [(r["model"], r["what"]) for r in results]
     decoder = ["forward", "prefill", "decode", "decode from a graph", "decode against prefill"]
-    assert said[:11] == [*(("diff_v1_f32", what) for what in decoder), *(("diff_v2", what) for what in decoder), ("edifice", "forward")]
-    assert len(said) == 11 + 4 and all(r["same"] == r["sure"] == 2 for r in results[11:])
+    assert checked[:11] == [*(("diff_v1_f32", what) for what in decoder), *(("diff_v2", what) for what in decoder), ("edifice", "forward")]
+    assert len(checked) == 11 + 4 and all(r["same"] == r["sure"] == 2 for r in results[11:])
 
 
 def test_a_wrong_model_is_found(opened_pack, simulated, monkeypatch):
@@ -611,21 +611,21 @@ def test_the_image_for_a_chip(build_dir, tmp_path):
                               ptxas=shutil.which("ptxas", path=path))
     # Two ways to copy, of two kernels, and the merge of decode.
     assert counts == {"sm_80.cubin": 5, "sm_90.cubin": 5, "sm_90a.cubin": 7, "sm_80.ptx": 5} and size < packs.LIMIT
-    found = devices.Pack(tmp_path / "cuda")
-    (edifice,) = found.manifest["models"]
+    pack = devices.Pack(tmp_path / "cuda")
+    (edifice,) = pack.manifest["models"]
     bundle = json.loads((tmp_path / "cuda" / edifice["folder"] / "manifest.json").read_text())
     assert bundle["cpu"]["isa"] == "avx2" and [part["chip"] for part in bundle["devices"]] == ["sm_80", "sm_90a"]
     assert {image["format"] for part in bundle["devices"] for image in part["images"]} == {"cubin", "ptx"}
-    chosen = {chip: found.choose(chip, simulated=False)[0] for chip in ("sm_80", "sm_89", "sm_90", "sm_100")}
+    chosen = {chip: pack.choose(chip, simulated=False)[0] for chip in ("sm_80", "sm_89", "sm_90", "sm_100")}
     assert {chip: image["file"] for chip, image in chosen.items()} == {
         "sm_80": "sm_80.cubin.gz", "sm_89": "sm_80.cubin.gz", "sm_90": "sm_90a.cubin.gz", "sm_100": "sm_80.ptx.gz"}
     assert chosen["sm_90"]["data"].startswith(b"\x7fELF") and b".visible .entry diffattn_forward_32x64" in chosen["sm_100"]["data"]
-    _, host = found.choose("sm_90", simulated=False)
+    _, host = pack.choose("sm_90", simulated=False)
     assert all(k["spilled_bytes"] == 0 and k["registers"] > 0 for k in host["kernels"])
     # Behind maps, as machine code has them.
     (forward,) = [k["parameters"] for k in host["kernels"] if "wgmma" in k["name"]]
     assert forward.startswith("mmmmmmp") and "m" not in forward[6:]
-    plain, host = found.choose("sm_90", simulated=False, tied=False)
+    plain, host = pack.choose("sm_90", simulated=False, tied=False)
     assert plain["file"] == "sm_90.cubin.gz" and not any("m" in k["parameters"] for k in host["kernels"])
     # A letter for each parameter: the merge of decode, which sees no queries, keys or values, has the fewest.
     parameters = {k["name"].split("_")[1]: len(k["parameters"]) for k in host["kernels"]}
