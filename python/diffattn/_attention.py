@@ -38,7 +38,7 @@ _lock = threading.Lock()
 
 
 def _forget_lock() -> None:
-    """In a child of fork(): the thread that may have held it is not there."""
+    """Makes a new lock in a child of fork(), where the thread that may hold the old one does not exist."""
     global _lock
     _lock = threading.Lock()
 

@@ -41,14 +41,14 @@ class ArrayType:
         return 0 in self.shape
 
     def of_rank(self, rank: int) -> ArrayType:
-        """With axes of 1 before its own; their strides lead nowhere."""
+        """This type with axes of size 1 and stride 0 before its own, up to `rank` axes."""
         wider, more = ArrayType.__new__(ArrayType), rank - self.ndim
         wider.dtype, wider.ndim, wider.on_device, wider._span = self.dtype, rank, self.on_device, None
         wider.shape, wider.steps = (1,) * more + tuple(self.shape), (0,) * more + tuple(self.steps)
         return wider
 
     def span(self) -> tuple[int, int]:
-        """From its lowest to its highest byte, counted from its address."""
+        """Lowest and highest byte of its elements, relative to its address."""
         # Calls ask for that of each array of their plan.
         if self._span is None:
             size = self.dtype.itemsize
@@ -99,7 +99,7 @@ def _slow_facts(value: Any, name: str) -> tuple[tuple, int, Any]:
 #: decides.
 _TORCH_CLASSES = (("torch", "Tensor"), ("torch.nn.parameter", "Parameter"))
 _tensor_types: set[type] = set()
-#: By exact type; None is given for what `as_array` has to look at, which tells what is wrong with it.
+#: Readers by exact type; None is given for other values, which `as_array` reads or refuses.
 _READERS: dict[type, Any] = {np.ndarray: _numpy_facts}
 
 

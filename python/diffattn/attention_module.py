@@ -21,7 +21,7 @@ _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_d
 #: The largest scale of the op (docs/spec.md).
 _MAX_SCALE = 2.0**64
 
-#: Checked options by what they were given as, at most so many.
+#: Checked options, by the arguments that they were given as; at most `_MOST_CHECKED`.
 _checked: dict[tuple, tuple[str | None, ...]] = {}
 _MOST_CHECKED = 1024
 #: Options of these types are equal only if they mean the same, but for True and 1, 1.0 and 1, and the two zeros.
@@ -155,7 +155,7 @@ def fixed_axes(name: str, rank: int, tables: Collection[str]) -> set[int]:
 
 @functools.lru_cache(maxsize=1024)
 def _memref(dtype: np.dtype, sizes: tuple[int | None, ...], is_dense: bool) -> str:
-    """None: any size."""
+    """The memref type of an array; a size of None is dynamic."""
     if not sizes:
         return f"memref<{_MLIR[dtype]}>"
     shape = "".join("?x" if size is None else f"{size}x" for size in sizes)

@@ -312,7 +312,7 @@ def _has_head_of_its_own(tensors: dict[str, Tensor]) -> bool:
 
 
 def _read_tensor(tensor: Tensor) -> Iterator[bytes]:
-    """Its bytes, piece by piece; fewer if the file is too short, which the loader says."""
+    """The bytes of a tensor, piece by piece; fewer if the file is too short, which the loader reports."""
     descriptor, _ = files.open_regular(tensor.file, CheckpointError)
     with os.fdopen(descriptor, "rb") as file:
         file.seek(tensor.begin)

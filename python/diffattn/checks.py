@@ -16,7 +16,7 @@ from .text import shown
 #: Largest integers of the C interfaces.
 MOST_INT32, MOST_INT64 = (1 << 31) - 1, (1 << 63) - 1
 MOST_THREADS = 4096
-#: The farthest that code can be told to ask for lines ahead of itself.
+#: Farthest distance, in bytes, at which code may prefetch.
 MOST_PREFETCH_BYTES = 65536
 
 
@@ -104,7 +104,7 @@ def choice(name: str, value: Any, known: Sequence[str | None]) -> Any:
 
 
 def texts(name: str, value: Any) -> list[str]:
-    """One text, or several."""
+    """The texts of a value that is one text, or several."""
     if isinstance(value, str):
         value = [value]
     if value is None:
@@ -131,7 +131,7 @@ def path(name: str, value: Any) -> str:
 
 
 def paths(name: str, value: Any) -> list[str]:
-    """One path, or several; None: none."""
+    """The paths of a value that is one path, or several; None: none."""
     if value is None:
         return []
     if isinstance(value, (str, bytes, os.PathLike)):

@@ -64,7 +64,7 @@ class GenerationDefaults:
     stop: list[str] = field(default_factory=list)
 
     def sampler(self, temperature=None, top_k=None, top_p=None, repetition_penalty=None) -> Sampler:
-        """With these options; None: as the file says."""
+        """The sampler with these options; None: as the file says."""
         if temperature == 0 and (top_k or (top_p is not None and top_p != 1)):
             warnings.warn("top_k and top_p have no effect at temperature 0, where the likeliest token is taken")
         return Sampler(self.temperature if temperature is None else temperature, self.top_k if top_k is None else top_k,
@@ -72,7 +72,7 @@ class GenerationDefaults:
                        self.repetition_penalty if repetition_penalty is None else repetition_penalty)
 
     def limit(self, longest: int) -> int:
-        """How many tokens to generate after prompts of at most `longest`."""
+        """Number of tokens to generate after prompts of at most `longest`."""
         if self.new_tokens is not None:
             return self.new_tokens
         if self.length is None:
@@ -84,7 +84,7 @@ class GenerationDefaults:
 
 
 def read_defaults(directory: Path, config: Mapping[str, Any]) -> GenerationDefaults:
-    """From generation_config.json, and where that says nothing from config.json."""
+    """The defaults of generation_config.json, and where it has none of config.json."""
     own = Config(config, str(directory / "config.json"))
     path = directory / NAME
     values = read_json(path) if files.exists(path) else {}

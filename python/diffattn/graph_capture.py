@@ -50,7 +50,7 @@ class CapturedGraph:
 
     @property
     def fallback_reason(self) -> str:
-        """Why every run is launched kernel by kernel: what the device said when the first was captured; "" if it was."""
+        """Why every run is launched kernel by kernel: the device's message when the first was captured; "" if it was captured."""
         return self.executable._lib.graph_fallback_reason(self._handle).decode()
 
     #: Its older name.

@@ -37,8 +37,8 @@ _WRAPPERS = {"_orig_mod": "torch.compile", "module": "DataParallel or Distribute
 
 
 def _other_name(missing: list[str], names: list[str]) -> str:
-    """How a file names one of the missing weights: with parts of a wrapper, with another prefix, or without the first part. Empty: none
-    is like them."""
+    """A file's name of one of the missing weights: with parts of a wrapper, with another prefix, or without the first part. Empty: no name
+    is like one of them."""
     unwrapped = {".".join(part for part in name.split(".") if part not in _WRAPPERS): name for name in names}
     for name in missing:
         if name in unwrapped:

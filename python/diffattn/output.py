@@ -161,8 +161,8 @@ _ERASE = "\r\x1b[K"
 
 
 def tell(text: str = "", end: str = "\n", fresh: bool = False) -> None:
-    """Writes a message to standard error, if `fresh` on a line of its own. That nobody can be told is no failure of what was
-    done."""
+    """Writes a message to standard error, if `fresh` on a line of its own. A message that cannot be written is dropped: the work is done
+    all the same."""
     global _open_line
     with _terminal:
         hide_status()
@@ -182,7 +182,7 @@ def _write_message(text: str) -> None:
 
 
 def show_status(text: str | None) -> None:
-    """Writes how far something is behind an open line of standard error, a terminal, in place of what stood there; None: nothing."""
+    """Writes a status of progress behind an open line of a terminal's standard error, in place of the one before; None: nothing."""
     global _has_status, _open_line
     with _terminal:
         if text is None:

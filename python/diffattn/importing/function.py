@@ -118,7 +118,7 @@ def sizes_of(arguments: Sequence[Value], views: Sequence[np.ndarray]) -> dict[st
 
 
 def _usable(weight: np.ndarray) -> np.ndarray:
-    """As compiled code takes it: dense, elements at multiples of their size, which an offset in a file may not be."""
+    """The weight as compiled code takes it: dense, elements at multiples of their size, which an offset in a file may not be."""
     return np.require(weight, requirements=("C", "A"))
 
 

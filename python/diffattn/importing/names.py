@@ -8,8 +8,8 @@ from ..text import printable_name
 
 
 def weight_names(names: Iterable[str]) -> list[str]:
-    """For each name one that a weight can have: the same if it can, and no two alike. `{}` would stand for a layer's number, and
-    what cannot be printed has no place in text."""
+    """A name that a weight can have for each of `names`: the same if it can, and no two alike. `{}` would stand for a layer's number, and
+    text holds no characters that cannot be printed."""
     taken, result = set(), []
     for name in names:
         own = printable_name(name).replace("\t", " ").replace("{}", "{ }").replace("\\", "/").replace('"', "'") or "weight"

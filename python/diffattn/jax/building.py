@@ -64,7 +64,7 @@ def of_scalars(block: ir.Block, scalars: Sequence[ir.Value]) -> list[ir.Value]:
 
 
 def signless(kind: ir.Type) -> ir.Type:
-    """Without a sign, as ops on tensors have integers."""
+    """The type with signless elements, as ops on tensors have integers."""
     tensor = ir.RankedTensorType(kind)
     if not is_unsigned(tensor.element_type):
         return kind

@@ -75,7 +75,7 @@ class _Inliner:
 
 
 def use(op, values) -> None:
-    """Operands, also of ops within, as what stands for them."""
+    """Replaces operands, also of ops within, by their `values`."""
     for number, operand in enumerate(op.operands):
         if operand in values:
             op.operands[number] = values[operand]

@@ -22,8 +22,8 @@ def drop_hints(ops: Iterable[ir.Operation]) -> None:
 
 
 def write_out_algorithms(ops: Iterable[ir.Operation]) -> None:
-    """Products that say how they are computed become products of what they round their operands to. One that adds up several products of
-    parts of its operands is that of the operands, but for its own error."""
+    """Replaces products with an algorithm by products of rounded operands. An algorithm that adds up several products of parts of the operands
+    becomes the product of the operands, but for its own error."""
     for op in ops:
         if op.name != "stablehlo.dot_general" or "algorithm" not in op.attributes:
             continue
@@ -76,7 +76,7 @@ def saturate_conversions(ops: Iterable[ir.Operation]) -> None:
 
 
 def limit_shifts(ops: Iterable[ir.Operation]) -> None:
-    """By as many bits as a number has, or by fewer than none, everything is shifted out; ops of arith do not define that."""
+    """Defines shifts by as many bits as a number has or more, or by fewer than none, which ops of arith do not: all bits are shifted out."""
     for op in ops:
         if not op.name.startswith("stablehlo.shift_") or _is_within(op):
             continue

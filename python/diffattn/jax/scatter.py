@@ -11,8 +11,8 @@ from .building import branch, cast, extract, for_each, index, insert, is_less, o
 
 
 def lower_scatter(ops: Iterable[ir.Operation]) -> None:
-    """In the order of the updates, each element of an update is combined with what lies at its place. A window that is not within the
-    operand is left out as a whole, as XLA does."""
+    """Lowers scatter to loops: in the order of the updates, each element of an update is combined with the element at its place. A window
+    that is not within the operand is left out as a whole, as XLA does."""
     replace_each(ops, "stablehlo.scatter", _loops)
 
 

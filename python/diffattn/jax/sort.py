@@ -10,7 +10,7 @@ from .building import branch, cast, extract, for_each, index, insert, is_less, l
 
 
 def lower_sort(ops: Iterable[ir.Operation]) -> None:
-    """A merge sort of places along the axis, which keeps the order of equal ones, and then of what lies there."""
+    """Lowers sort to a merge sort of places along the axis, which keeps the order of equal elements, and a read of the elements there."""
     replace_each(ops, "stablehlo.sort", _sorted)
 
 

@@ -80,7 +80,7 @@ class Traced:
 
 
 def _bytecode(module: ir.Module) -> bytes:
-    """Out of the context that JAX shares between functions."""
+    """The module as bytecode, which leaves the context that JAX shares between functions."""
     memory = io.BytesIO()
     module.operation.write_bytecode(memory)
     return memory.getvalue()
@@ -113,7 +113,7 @@ def _sizes(shape) -> tuple[int | str, ...]:
 
 
 def _other_structure(wanted, given) -> InputError:
-    """Names what is missing and what is not expected; what differs otherwise (a list for a tuple) the structures tell."""
+    """The error that names missing and unexpected leaves; where the structures differ otherwise (a list for a tuple), it shows these."""
     try:
         names, others = ([_leaf_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(
             jax.tree_util.tree_unflatten(tree, range(tree.num_leaves)))[0]] for tree in (wanted, given))

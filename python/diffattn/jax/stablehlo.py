@@ -38,7 +38,7 @@ _LEFT_OVER = ("stablehlo.", "chlo.", "mhlo.", "vhlo.", "sdy.", "mpmd.", "shape."
 
 
 def make_context() -> ir.Context:
-    """With StableHLO and what it is lowered to."""
+    """A context with StableHLO and the dialects that it is lowered to."""
     context = jax_mlir.make_ir_context()
     stablehlo.register_stablehlo_passes()
     return context

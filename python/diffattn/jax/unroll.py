@@ -44,7 +44,7 @@ def _write_out(loop: ir.Operation, number: int, numbers: list[int]) -> None:
 
 
 def _counter(loop: ir.Operation) -> tuple[int, list[int]] | None:
-    """Which operand counts, and its numbers, of a loop `while i < n: ...; i = i + step`."""
+    """Number of the operand that counts, and the values that it takes, of a loop `while i < n: ...; i = i + step`."""
     condition, body = (region.blocks[0] for region in loop.regions)
     comparison, last = list(condition.operations)[-1].operands[0].owner, list(body.operations)[-1].operation
     if isinstance(comparison, ir.Block) or comparison.name != "stablehlo.compare" or "LT" not in str(comparison.attributes["comparison_direction"]):

@@ -88,8 +88,8 @@ class Maps:
 
     @property
     def largest_error(self) -> float | None:
-        """How far the sums of values by these maps are from what the model used, at most, as a share of what was added up; None where
-        that is not known."""
+        """Largest distance of the sums of values by these maps from those that the model used, as a share of the sum of absolute terms; None where
+        it is not known."""
         errors = [summary.errors.max(initial=0) for summary in self.summaries if summary.errors is not None]
         return float(max(errors)) if errors else None
 

@@ -106,7 +106,7 @@ def _entropy(weights: np.ndarray) -> np.ndarray:
 
 
 def _error(attention: Attention, head: int, first: int, last: int, values: np.ndarray, weights: tuple[np.ndarray, np.ndarray]) -> float:
-    """The largest error of these rows, as a share of what was added up: the sum of (A1 + |lambda| A2) |v|, taken through the norm as
+    """The largest error of these rows, as a share of the sum of absolute terms, (A1 + |lambda| A2) |v|, taken through the norm as
     docs/numerics.md says."""
     difference, added = weights
     x, bound = difference @ values, added @ np.abs(values)

@@ -49,12 +49,12 @@ def _json(value: Any) -> str:
 
 
 def _numbers(values: Iterable[float | None], digits: int = 6) -> list[float | None]:
-    """As JSON has them, which has no infinities."""
+    """Numbers as JSON has them, which has no infinities."""
     return [round(float(value), digits) if value is not None and np.isfinite(value) else None for value in values]
 
 
 def check_text(maps: Maps) -> str:
-    """In words, how far maps are from what the model used."""
+    """A sentence about how far maps are from those that the model used."""
     if maps.largest_error is None:
         return "What the model made of these maps is not known, so nothing was compared."
     return (f"Maps were compared with what the model used: values mixed by them are off from its own by at most {maps.largest_error:.2g} of what "

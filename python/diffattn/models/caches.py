@@ -29,7 +29,7 @@ class Rows:
 
     def checks(self, f: Function, batch: Value, length: Dim, positions: Value, ends: Value, tables: Sequence[Value],
                caches: Sequence[Value]) -> list[tokens.Check]:
-        """That `length` tokens of each sequence have their places, the first at `positions`; padded ones end at `ends`."""
+        """Checks that `length` tokens of each sequence have their places, the first at `positions`; padded ones end at `ends`."""
         checks = tokens.batch_checks(f, batch, [cache.dims[1] for cache in caches])
         if length == 1:
             return checks + [tokens.position_check(f, positions, cache.dims[2]) for cache in caches]

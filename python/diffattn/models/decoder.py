@@ -81,8 +81,8 @@ class Decoder:
         self.mlp = GatedMlp(LAYER, self.hidden, self.inner, self.layers, self.activation, self.elem, self.mlp_bias)
 
     def build(self, quantization: Quantization | None = None, page_rows: int | None = None, inspect: bool = False) -> Module:
-        """With `page_rows` the form whose caches lie in pages of so many tokens, for sequences that do not depend on others; with
-        `inspect` the one that is looked at."""
+        """Builds the module. With `page_rows`, caches lie in pages of so many tokens, for sequences that do not depend on others; with
+        `inspect`, it has the entry `inspect`."""
         if page_rows is not None and self.rope.growth is not None:
             raise ConfigError("expected a 'rope_type' whose angles follow from positions alone, as caches in pages are asked for, but "
                               "got 'dynamic'")

@@ -24,7 +24,7 @@ def recommended_defaults() -> dict[str, Any]:
 
 
 def output_size(options: dict[str, Any] | None = None) -> int:
-    """How many numbers a model with these options gives a timestep."""
+    """Width of the output of a model with these options, for each timestep."""
     return Config(options or {}, "options").integer("hidden_size", recommended_defaults()["hidden_size"])
 
 

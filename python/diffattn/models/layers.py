@@ -284,8 +284,8 @@ def attention(
     out: Value | None = None,
     probe: Probe | None = None,
 ) -> Value:
-    """One `diffattn.attention` on `[B, T, heads, width]` views, of which with `block_table` `[B, M]` those of keys and values are
-    pages `[P, S, heads, width]`; the result is `[B, Tq, Hs, dv]`. With `probe` what it used is kept there."""
+    """Adds one `diffattn.attention` on `[B, T, heads, width]` views. With `block_table` `[B, M]`, keys and values are
+    pages `[P, S, heads, width]`; the result is `[B, Tq, Hs, dv]`. `probe` keeps the values that it used."""
     (q1, q2), (k1, k2) = q, k
     if probe is not None:
         lam, lambda_act = probe.scaled(f, lam, lambda_act), "identity"

@@ -10,9 +10,9 @@ from .tokens import Check
 
 #: Rows whose logits are in memory at a time.
 ROWS = 64
-#: Ids of a row that are told beside its target.
+#: Number of likeliest ids that are given beside the target of a row.
 LIKELIEST = 5
-#: Infinities.
+#: Infinities of f32.
 _LOWEST, _HIGHEST = "0xFF800000", "0x7F800000"
 
 

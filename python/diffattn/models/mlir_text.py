@@ -78,7 +78,7 @@ def float_attr(value: float) -> str:
 
 
 def _numbered(pattern: str, numbers: Sequence[int] | None) -> list[str]:
-    """The names that a pattern with `{}` stands for."""
+    """The names that a pattern with `{}` has with these numbers in its place."""
     return [pattern] if numbers is None else [pattern.replace("{}", str(n)) for n in numbers]
 
 

@@ -45,7 +45,7 @@ class Call:
 
 class SambaY(SambaYLayers):
     def build(self, quantization: Quantization | None, inspect: bool = False) -> Module:
-        """With `inspect` the form that is looked at."""
+        """Builds the module; with `inspect`, it has the entry `inspect`."""
         m = Module(quantization)
         m.cache_shapes = [(1, self.key_heads), (1, self.value_heads)]
         rings = self.pairs * self.window * sum(heads * width for heads, width in (self.key_heads, self.value_heads))

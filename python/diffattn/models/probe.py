@@ -34,7 +34,7 @@ class Probe:
         return f.generic("b t h -> b t h", [lam], f.empty(lam.dims, "f32"), scale)
 
     def destinations(self, f: Function, q: tuple[Value, Value], v: Value, *, has_norm: bool) -> dict[str, Value]:
-        """Where the op is to write X, which without a norm is its output, and the logarithms of sums."""
+        """Tensors into which the op writes X, which without a norm is its output, and the logarithms of sums."""
         (batch, length, heads, _), noise_heads = q[0].dims, q[1].dims[2]
         rows = {"x": f.empty([batch, length, heads, v.dims[3]], "f32")} if has_norm else {}
         return rows | {"lse1": f.empty([batch, heads, length], "f32"), "lse2": f.empty([batch, noise_heads, length], "f32")}

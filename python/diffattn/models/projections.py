@@ -10,7 +10,7 @@ from .mlir_text import Function, Module, Value
 
 
 class Projections:
-    """For mixers of heads of one width. `bias`: whether each projection adds a bias, which is f32."""
+    """Projections of a mixer whose heads have one width. `bias`: whether each projection adds a bias, which is f32."""
 
     width: int
     hidden: int

@@ -36,7 +36,7 @@ def scale_name(name: str) -> str:
 
 
 def read_quantization(config: Config) -> Quantization | None:
-    """None where the weights are not quantized."""
+    """The quantization of a config, or None where the weights are not quantized."""
     given = config.values.get("quantization_config")
     if given is None:
         return None

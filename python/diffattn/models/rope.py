@@ -36,12 +36,12 @@ def plain_frequencies(theta: float, width: int) -> np.ndarray:
 
 
 def read_factor(parameters: Config, **default) -> float:
-    """How many times longer sequences are to be. Within bounds that keep every frequency far from what float32 holds."""
+    """Factor by which sequences are to be longer, within bounds that keep every frequency in the range of float32."""
     return parameters.number("factor", **default, above=1 / LARGEST, at_most=LARGEST)
 
 
 def _section(config: Config) -> Config:
-    """As transformers 5 reads them: the older section first, and one without keys is none."""
+    """The section with rope's parameters as transformers 5 reads it: the older section first, and one without keys is none."""
     for key in ("rope_scaling", "rope_parameters"):
         section = config.section(key)
         if section is not None and section.values:
@@ -50,7 +50,7 @@ def _section(config: Config) -> Config:
 
 
 def _original(config: Config, parameters: Config, longest: int) -> int:
-    """For how many positions the model was made. What stands beside the section wins, as in transformers."""
+    """Number of positions that the model was made for. A key beside the section wins, as in transformers."""
     outer = config.values.get("original_max_position_embeddings")
     return (parameters if outer is None else config).integer("original_max_position_embeddings", longest)
 

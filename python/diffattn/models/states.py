@@ -21,7 +21,7 @@ class RowStates:
         return []
 
     def checks(self, f: Function, batch: Value, slots: Sequence[Value], caches: Sequence[Value]) -> list[tokens.Check]:
-        """That each sequence has its row."""
+        """Checks that each sequence has its row."""
         return tokens.batch_checks(f, batch, [cache.dims[1] for cache in caches])
 
     def row_of(self, f: Function, b: Value, slots: Sequence[Value]) -> Value:

@@ -33,7 +33,7 @@ def require_all(f: Function, checks: list[Check]) -> Value:
 
 
 def count_if(f: Function, fine: Value, count: int) -> Value:
-    """How many layers to compute: none if the checks failed."""
+    """Number of layers to compute: none if the checks failed."""
     return f.select(fine, f.index(count), f.index(0))
 
 

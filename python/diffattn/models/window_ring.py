@@ -24,7 +24,7 @@ def store_one(f: Function, ring: Value, rows: Value, layer: Value, positions: Va
 
 
 def held(f: Function, positions: Value, width: int, batch: Dim) -> Value:
-    """How many tokens before its position each sequence has in the ring, i64 `[B]`."""
+    """Number of tokens before its position that each sequence has in the ring, i64 `[B]`."""
     return f.generic("b -> b", [positions], f.empty([batch], "i64"),
                      lambda p, _: f.emit(f"arith.minsi {p}, {f.i64(width)} : i64", "i64"))
 

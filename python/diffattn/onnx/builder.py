@@ -68,21 +68,21 @@ class Builder:
         return self.type(name)
 
     def finish(self, kind: str, *inputs: str, **attributes) -> bool:
-        """The last op, which makes what `node` makes."""
+        """Adds the last op, whose result is that of `node`."""
         self.nodes.append(helper.make_node(kind, inputs, self.node.output[:1], name=self.node.name, **attributes))
         return True
 
     def give(self, number: int, x: str) -> None:
-        """As that result of `node`, if it is asked for."""
+        """Makes `x` result `number` of `node`, if `node` has it."""
         if number < len(self.node.output) and self.node.output[number]:
             self.nodes.append(helper.make_node("Identity", [x], [self.node.output[number]], name=self.node.name))
 
     def input(self, number: int) -> str:
-        """Empty: it is not given."""
+        """Name of input `number`; empty: it is not given."""
         return self.node.input[number] if number < len(self.node.input) else ""
 
     def sizes(self, name: str) -> list[int | None] | None:
-        """None: the rank is not known."""
+        """Sizes of a value, None for those that are not known; None: the rank is not known."""
         kind = self._known.get(name)
         if kind is None or not kind.HasField("shape"):
             return None
@@ -108,7 +108,7 @@ class Builder:
         return self._number_of(dim) if self._number_of is not None and dim.dim_param else None
 
     def type(self, name: str) -> int:
-        """`UNDEFINED`: it is not known."""
+        """Element type of a value; `UNDEFINED`: it is not known."""
         if name in self._types:
             return self._types[name]
         return self._known[name].elem_type if name in self._known else onnx.TensorProto.UNDEFINED

@@ -41,7 +41,7 @@ def register() -> None:
 
 
 def _infer(context) -> None:
-    """As many batches, heads and queries as q1 has, as wide as v."""
+    """Sets the result's type: as many batches, heads and queries as q1 has, as wide as v."""
     q1, v = (context.get_input_type(number) for number in (0, 4))
     made = onnx.TypeProto()
     made.tensor_type.elem_type = q1.tensor_type.elem_type

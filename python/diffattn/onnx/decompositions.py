@@ -111,7 +111,7 @@ def _softplus(builder: Builder) -> bool:
 
 
 def _dequantize(builder: Builder) -> bool:
-    """With scales of channels, of which torch-mlir makes wrong numbers, or without a zero point, where it refuses."""
+    """Replaces DequantizeLinear with scales of channels, of which torch-mlir makes wrong numbers, or without a zero point, which it refuses."""
     x, scale, zero = (builder.input(number) for number in range(3))
     if zero and builder.is_number(scale) and builder.is_number(zero):
         return False

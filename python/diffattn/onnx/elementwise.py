@@ -28,7 +28,7 @@ def _of_several(builder: Builder) -> bool:
 
 
 def _equal(builder: Builder) -> bool:
-    """With a constant as it is: masks are compared with numbers, and raising reads these."""
+    """Compares with a constant as it is: masks are compared with numbers, and raising reads these."""
     x, y = builder.input(0), builder.input(1)
     if builder.is_constant(x) or builder.is_constant(y):
         return False

@@ -74,7 +74,7 @@ def read_model(path: str) -> ModelFile:
 
 
 def _normalise(proto) -> None:
-    """One spelling of what has several: ONNX's own domain, inputs that are left out at the end, sizes that may be any."""
+    """Gives one spelling to what has several: ONNX's own domain, inputs that are left out at the end, sizes that may be any."""
     for message in messages(proto, (onnx.NodeProto, onnx.OperatorSetIdProto, onnx.TensorShapeProto)):
         if isinstance(message, onnx.TensorShapeProto):
             for dim in message.dim:

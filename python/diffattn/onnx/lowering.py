@@ -1,4 +1,4 @@
-"""From an ONNX model to MLIR's upstream dialects, by torch-mlir."""
+"""Lowering of an ONNX model to MLIR's upstream dialects, by torch-mlir."""
 
 from __future__ import annotations
 

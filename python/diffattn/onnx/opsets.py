@@ -64,7 +64,7 @@ def opset_of(proto: onnx.ModelProto) -> int | None:
 
 
 def _makers(graph: onnx.GraphProto) -> dict[str, str]:
-    """The names of nodes, by those of what they make."""
+    """The name of the node that makes each value."""
     return {name: node.name for node in nodes_of(graph) for name in node.output}
 
 

@@ -23,7 +23,7 @@ _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
 def infer_sizes(proto: onnx.ModelProto, declared=(), results=()) -> onnx.ModelProto:
-    """With the sizes that onnx infers from what the model declares: names that it gave sizes before would stay."""
+    """The model with the sizes that onnx infers from those that it declares: sizes that onnx gave to names before would stay."""
     if results:
         del proto.graph.value_info[:], proto.graph.output[:]
         proto.graph.value_info.extend(declared)
@@ -128,7 +128,7 @@ class Sizes:
         return made
 
     def _broadcast(self, shapes: list[list[Fraction] | None], rank: int) -> list[Fraction | None]:
-        """None is a size that is not known: of inputs of which one may be 1."""
+        """Sizes of the broadcast shapes; None where inputs of unknown sizes, which may be 1, leave it open."""
         sizes = []
         for axis in range(-rank, 0):
             met = {shape[axis] for shape in shapes if shape is not None and len(shape) >= -axis} - {1}
@@ -255,7 +255,7 @@ def _dims(value: onnx.ValueInfoProto):
 
 
 def _symbol(dim) -> str | None:
-    """None: it is a number. Empty: nothing is known of it."""
+    """Name of a dimension's symbol; None: it is a number. Empty: nothing is known of it."""
     return None if isinstance(dim, int) or dim.HasField("dim_value") else dim.dim_param
 
 

@@ -38,8 +38,8 @@ class ChoiceParts:
 
 
 class Answer:
-    """The choices of `prompts` with `n` each, whose numbers are prompt · n + choice. `likely`: so many ids are told with each token's
-    log-probability; None tells of none."""
+    """The choices of `prompts` with `n` each, whose numbers are prompt · n + choice. `likely`: number of ids that are given with each token's
+    log-probability; None: no log-probabilities."""
 
     kind, chunk_kind, prefix = "text_completion", "text_completion", "cmpl"
 
@@ -142,7 +142,7 @@ class ChatAnswer(Answer):
     kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl"
 
     def first_chunk(self, number: int) -> dict[str, Any]:
-        """Says who speaks."""
+        """The chunk that names the role of who answers."""
         delta = {"role": "assistant", "content": ""}
         return self.head | {"object": self.chunk_kind, "seed": self.seed,
                             "choices": [{"index": number, "delta": delta, "logprobs": None, "finish_reason": None}]}

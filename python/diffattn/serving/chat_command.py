@@ -49,7 +49,7 @@ class Conversation:
         self.messages = list(self._first)
 
     def answer(self, text: str, show: Callable[[str], None]) -> bool:
-        """Shows an answer piece by piece. False if an interrupt ended it; what had come by then counts as said."""
+        """Shows an answer piece by piece. False if an interrupt ended it; the text up to then stays in the conversation."""
         self.messages.append({"role": "user", "content": text})
         prompt = self._prompt()
         room = self.engine.capacity - len(prompt)

@@ -220,7 +220,7 @@ class Engine:
         self._end(ticket, RequestFailed(error))
 
     def _admit(self) -> None:
-        """In the order in which they came: a large request is not passed by small ones for ever."""
+        """Admits requests in the order in which they came: a large one is not passed by small ones for ever."""
         while self._waiting:
             request = self._waiting[0].request
             taken = self.writing + sum(ticket.request.choices for ticket in self._prefilling)

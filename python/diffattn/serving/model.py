@@ -47,7 +47,7 @@ class PagedModel:
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """None if the folder has none: ids need no tokenizer."""
+        """The folder's tokenizer; None if it has none: ids need no tokenizer."""
         path = self.directory / "tokenizer.json"
         return Tokenizer(path) if files.exists(path) else None
 

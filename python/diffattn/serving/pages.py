@@ -66,7 +66,7 @@ class PagePool:
         self._promised -= count
 
     def take(self) -> int:
-        """One of the promised pages."""
+        """Takes one of the promised pages."""
         if self._promised <= 0:
             raise RunError("expected a promised page, but none is left of the promise")
         if not self._free:
@@ -77,12 +77,12 @@ class PagePool:
         return page
 
     def share(self, pages: Sequence[int]) -> None:
-        """One more sequence holds these pages, which another one holds."""
+        """Adds a sequence to the holders of these pages."""
         for page in pages:
             self._holders[page] += 1
 
     def release(self, pages: Sequence[int]) -> None:
-        """One sequence fewer holds these pages."""
+        """Takes a sequence from the holders of these pages, and frees those without holders."""
         for page in pages:
             self._holders[page] -= 1
             if self._holders[page]:

@@ -60,7 +60,7 @@ class Body(BaseModel):
         """Raises a BodyError for keys that do not go together."""
 
     def sampler(self, defaults: GenerationDefaults, has_defaults: bool) -> Sampler:
-        """`has_defaults`: whether the model's makers have said how to draw. They say nothing of min_p."""
+        """The sampler of a body. `has_defaults`: whether the model's makers give defaults, which are without min_p."""
         temperature = self.temperature
         if temperature is None:
             temperature = defaults.temperature if has_defaults else 1.0

@@ -70,7 +70,7 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class PromptScored:
-    """How likely the tokens of the prompt were, from the second on. The first event of a request with `scores`."""
+    """Likelihoods of the tokens of the prompt, from the second on. The first event of a request with `scores`."""
 
     scores: Scores
 

@@ -23,7 +23,7 @@ def likelihood_of(logits: np.ndarray, token: int, likely: int) -> Likelihood:
 
 
 class Row:
-    """One choice. `take` gives it the next token."""
+    """One choice of a request while it is written. `take` gives it the next token."""
 
     def __init__(self, request: Request, choice: int, sequence: Prompted, tokenizer: Tokenizer | None) -> None:
         self.request, self.choice, self.sequence = request, choice, sequence

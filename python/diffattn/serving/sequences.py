@@ -75,7 +75,7 @@ class Sequences:
         return -(-tokens // self.rows)
 
     def needed(self, prompt: int, new_tokens: int, choices: int = 1) -> int:
-        """How many pages a sequence with so many tokens to come needs at most, and its `choices - 1` forks."""
+        """Largest number of pages that a sequence with so many tokens to come needs, and its `choices - 1` forks."""
         return self._own_pages(prompt, new_tokens) * choices + prompt // self.rows
 
     def _own_pages(self, prompt: int, new_tokens: int) -> int:
@@ -109,7 +109,7 @@ class Sequences:
         return logits[0] if sequence.is_prefilled else None
 
     def score(self, sequence: Prompted) -> tuple[Scores, np.ndarray | None]:
-        """As `extend`, and how likely the tokens were that follow those of the part: of the last part one fewer than it has tokens.
+        """Does as `extend`, and gives likelihoods of the tokens that follow those of the part: of the last part one fewer than it has tokens.
         Nothing of the prompt may be computed yet by `extend`, which takes over what others have computed."""
         begin, end = self._next_part(sequence)
         ids, lengths, positions, *where = self._part(sequence, begin, end)
@@ -131,7 +131,7 @@ class Sequences:
         return logits
 
     def fork(self, sequence: Prompted, new_tokens: int) -> Prompted:
-        """Another sequence with the prompt of one that was just prefilled, out of what that one was promised."""
+        """Another sequence with the prompt of one that was just prefilled. Its pages come from those promised to that one."""
         whole, own = len(sequence.prompt) // self.rows, self._own_pages(len(sequence.prompt), new_tokens)
         other = Prompted(sequence.prompt, own, sequence.slots[1:2], sequence.pages[:whole], sequence.done)
         sequence.promised -= own

@@ -73,7 +73,7 @@ def refuse(message: str) -> None:
 
 
 def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
-    """Without the escapes of HTML that Jinja's own filter makes."""
+    """The value as JSON, without the escapes of HTML that Jinja's own filter makes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

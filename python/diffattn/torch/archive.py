@@ -124,7 +124,7 @@ def _flat_signature(signature) -> dict:
 
 
 def _check(program) -> None:
-    """That every name is one, and every text that torch evaluates is arithmetic."""
+    """Checks that every name is one, and every text that torch evaluates is arithmetic."""
     values = [program]
     while values:
         value = values.pop()

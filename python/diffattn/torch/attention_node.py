@@ -90,7 +90,7 @@ def _positions(name: str, value, batch):
 
 
 def _check(given, options) -> None:
-    """As a call checks its arguments, for the sizes that the graph was traced with."""
+    """Checks arguments as a call does, for the sizes that the graph was traced with."""
     types = {}
     for name, tensor in given.items():
         sizes = tuple(hint(size) for size in tensor.shape)
@@ -103,7 +103,7 @@ def _check(given, options) -> None:
 
 
 def _known(name: str, tensor, exported: bool, tables) -> list[int | None]:
-    """Its sizes, None for those that may be any."""
+    """Sizes of a tensor, None for those that may be any."""
     fixed, sizes = fixed_axes(name, tensor.dim(), tables), list(tensor.shape)
     for axis, size in enumerate(sizes):
         if not isinstance(size, int):

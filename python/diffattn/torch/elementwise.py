@@ -97,7 +97,7 @@ def gelu(x, approximate="none"):
 
 
 def trunc(x):
-    """With the sign of -0, which torch-mlir loses."""
+    """Truncates toward 0 and keeps the sign of -0, which torch-mlir loses."""
     return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else NotImplemented
 
 
@@ -105,7 +105,7 @@ def trunc(x):
 
 
 def fmod(x, y):
-    """By torch-mlir's remainder, which is exact."""
+    """Computes fmod by torch-mlir's remainder, which is exact."""
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point:
         return NotImplemented if isinstance(y, torch.Tensor) else torch.fmod(x, _operand(y, dtype, x))
@@ -140,7 +140,7 @@ def floor_divide(x, y):
 
 
 def _float_floor_divide(x, y, dtype):
-    """The quotient of what the divisor divides, which is whole but for rounding; beside a divisor of 0 the plain one."""
+    """The quotient of x less its remainder, which is whole but for rounding; for a divisor of 0 the plain quotient."""
     wide = torch.promote_types(dtype, torch.float32)
     x, y = _operand(x, wide, y), _operand(y, wide, x)
     plain, rest = x / y, _remainder(x, y)

@@ -26,7 +26,7 @@ from .source import describe, plain
 
 
 def compile_module(module, args, kwargs, dynamic_shapes, options: Options):
-    """As `diffattn.compile`, whose arguments it checks."""
+    """Compiles a module as `diffattn.compile`, whose arguments it checks."""
     if not isinstance(module, torch.nn.Module):
         raise checks.wrong("module", "a torch.nn.Module", module)
     if not isinstance(args, (tuple, list)):

@@ -61,7 +61,7 @@ class _Attention(torch.autograd.Function):
 
 
 class _Gradients(torch.autograd.Function):
-    """A backward call that is recorded, so that who takes its derivative hears why there is none."""
+    """A backward call that is recorded, so that its derivative raises an error with the reason why there is none."""
 
     @staticmethod
     def forward(call, names, others, *tensors):

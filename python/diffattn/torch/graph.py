@@ -114,7 +114,7 @@ def _placeholder(node, value, constants):
 
 
 def _results(output, changes: int) -> tuple[list[Result], list[torch.dtype | None]]:
-    """How the outputs are made of the function's results, of which there is one for those that are the same, and the types of these. The
+    """How the outputs are made of the function's results, where equal outputs share one, and the types of the results. The
     first `changes` are copied, so that it does not matter how they lie."""
     made: list[torch.fx.Node] = []
     results = []

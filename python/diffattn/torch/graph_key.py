@@ -66,7 +66,7 @@ def _target(node) -> str:
 
 
 def _value(value, numbers, symbols):
-    """As JSON, which tells types apart that Python takes for equal."""
+    """The value as JSON, which tells types apart that Python takes for equal."""
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:

@@ -23,7 +23,7 @@ def _fake(x, matrices, ends, transposed):
 
 
 def _run(x, matrices, ends, transposed):
-    """As the builtin: ends that fall, or lie behind the rows, are taken as the nearest ones that do not."""
+    """Computes as the builtin: ends that fall, or lie behind the rows, are taken as the nearest ones that do not."""
     result, begin = x.new_zeros([x.size(0), matrices.size(1 if transposed else 2)], dtype=_sums_in(x.dtype)), 0
     for matrix, end in zip(matrices, ends.tolist()):
         end = max(min(end, x.size(0)), begin)
@@ -54,7 +54,7 @@ def grouped_mm_fallback(input, weight, offs):
 
 
 def histc(x, bins=100, min=0, max=0):
-    """How many elements are in each of `bins` parts of [min, max], or of the elements' own range where both are one number."""
+    """Number of elements in each of `bins` parts of [min, max], or of the elements' own range where both are one number."""
     if not x.is_floating_point():
         return NotImplemented
     x = x.reshape(-1)

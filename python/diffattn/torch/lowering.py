@@ -1,4 +1,4 @@
-"""From an FX graph of ATen ops to MLIR's upstream dialects, as text: torch-mlir's importer and pipelines, and its errors as ours."""
+"""Lowering of an FX graph of ATen ops to MLIR's upstream dialects, as text: torch-mlir's importer and pipelines, and its errors as ours."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _named_by_location(graph):
 
 
 def _refused(graph, message: str) -> CompileError:
-    """The error for what torch-mlir said, with the op of the graph and its place."""
+    """The error for torch-mlir's message, with the op of the graph and its place."""
     nodes = {node.name: node for node in graph.nodes}
     named = [nodes.get(name) for name in re.findall(r"\bnode:(\w+)", message)]
     # For arithmetic on sizes, the importer names the function and not the node.

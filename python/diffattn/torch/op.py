@@ -51,7 +51,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _run(*operands, window=None, saves=False, **options):
-    """On tensors of one kind of device. Results are new dense tensors."""
+    """Computes attention on tensors of one kind of device. Results are new dense tensors."""
     results = gradient.compute_attention(*operands, window=window and tuple(window), keeps=("x",) * saves, **options)
     return results if saves else results[0]
 

@@ -193,7 +193,7 @@ class _Cutter:
         raise AssertionError("with nothing left to compile there is no error")
 
     def _leave(self, error, part: _Part, rest: bool) -> None:
-        """To PyTorch: the nodes that an error names, or those of the part that it is about; `rest`: all that there are."""
+        """Leaves nodes to PyTorch: those that an error names, or those of the part that it is about; `rest`: all that there are."""
         named = [] if rest else self._named(error)
         reasons = {node: f"{describe(node)}{op_name(node.target)}" for node in named}
         if not reasons:
@@ -314,7 +314,7 @@ class _Cutter:
         names = {id(part): f"part_{number}" for number, part in enumerate(parts)}
 
         def make(node: torch.fx.Node) -> None:
-            """In an order in which everything is there that is read."""
+            """Copies a node behind the nodes that it reads."""
             waiting = [node]
             while waiting:
                 node = waiting[-1]
@@ -399,7 +399,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 class PartitionedProgram:
-    """As a GraphProgram: parts of the graph are compiled, the others run in PyTorch, which one warning says where that is worth a word.
+    """A program like GraphProgram, but parts of the graph are compiled and the others run in PyTorch, about which one warning is given.
 
     changed   the numbers of inputs that the last outputs of `module` are copied into
     left      what stays PyTorch: ops with their lines, or why that is

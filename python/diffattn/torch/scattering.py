@@ -37,7 +37,7 @@ def is_written_part(value, of) -> bool:
 
 
 def _write_rows(x, dim, index, source, adds=False):
-    """As the operator; an index that is not there fails at the read, before anything is written."""
+    """Writes rows by the operator; an index out of range fails at the read, before anything is written."""
     return torch.ops.diffattn._write_rows(x, dim, _checked(index, x.size(dim), x.device), source, int(adds))
 
 
@@ -86,12 +86,12 @@ def _from_front(x, axis, index):
 
 
 def _there(x, axis, index):
-    """As `_from_front`, of places that are there."""
+    """Places as `_from_front` gives them, checked by a read of each."""
     return _checked(_from_front(x, axis, index).reshape(-1), x.size(axis), x.device).reshape(index.shape)
 
 
 def _read_rows(x, given, places):
-    """As `_put_rows` writes."""
+    """Reads the rows that `_put_rows` writes."""
     shape, rest, first = _parts(x, given, places)
     sizes = [x.size(axis) for axis in rest]
     rows = x.permute([*given, *rest]).reshape([-1, *sizes]).index_select(0, _rows(x, given, places, shape)).reshape([*shape, *sizes])
@@ -116,7 +116,7 @@ def _rows(x, given, places, shape):
 
 
 def _put_rows(x, given, places, values, accumulate):
-    """With the axes `given` as one, in front."""
+    """Writes values at places, with the axes `given` as one, in front."""
     shape, rest, first = _parts(x, given, places)
     sizes = [x.size(axis) for axis in rest]
     values = values.expand([*sizes[:first], *shape, *sizes[first:]])

@@ -46,7 +46,7 @@ add_operator(SCHEMA, _fake, _run)
 
 
 def _places_in_order(x, dim, first, descending):
-    """By the node, along axis `dim` of a tensor."""
+    """The places in order along axis `dim` of a tensor, by the node."""
     rows = x.movedim(dim, -1)
     places = torch.ops.diffattn._argsort(rows.reshape([rows.numel() // rows.size(-1), rows.size(-1)]), first, int(descending))
     return places.reshape([*rows.shape[:-1], places.size(-1)]).movedim(-1, dim)
@@ -88,7 +88,7 @@ def _ranked(x, dim, count, descending, compares):
 
 
 def _ranks(x, dim, descending):
-    """How many elements come before each one."""
+    """Number of elements that come before each one."""
     if x.dtype == torch.bool:
         x = x.to(torch.int64)
     one, other = x.unsqueeze(dim + 1), x.unsqueeze(dim)

@@ -85,7 +85,7 @@ def _call(view, target, arguments, shape):
 
 
 def _groups(before, after, numbers):
-    """As of `axis_groups`; None as well if the sizes of a group are not certainly the same."""
+    """Groups as `axis_groups` gives them; None as well if the sizes of a group are not certainly the same."""
     groups = axis_groups(*([numbers.of(size) for size in shape] for shape in (before, after)))
     return groups if groups and all(_is_same(before[a:b], after[c:d]) for (a, b), (c, d) in groups) else None
 

@@ -95,7 +95,7 @@ class WeightSets:
 
     @property
     def count(self) -> int:
-        """How many sets of weights have a program now."""
+        """Number of sets of weights that have a program now."""
         return len(self._sets)
 
     def get(self, tensors: tuple[torch.Tensor, ...]) -> Bound:

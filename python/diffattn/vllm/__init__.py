@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 
-#: The releases that the models were tried with, by what their versions begin with: the first and the last.
+#: Prefixes of the first and the last release that the models were tried with.
 TRIED = ("0.32", "0.32")
 
 #: The classes of models by the names that checkpoints have in "architectures".
@@ -26,7 +26,7 @@ _log = logging.getLogger("vllm.diffattn")
 
 
 def register() -> None:
-    """Tells vLLM the models. Whatever goes wrong is said in one line of the log, since vLLM has other models to serve."""
+    """Registers the models in vLLM. A failure is one line of the log, since vLLM has other models to serve."""
     try:
         version = installed_version()
         if not is_tried(version):

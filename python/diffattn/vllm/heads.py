@@ -36,7 +36,7 @@ class Heads:
 
     @property
     def groups(self) -> int:
-        """How many key-value heads there are, which move whole."""
+        """Number of key-value heads, which move whole."""
         return len(self.keys1)
 
     @property

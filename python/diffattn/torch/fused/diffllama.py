@@ -17,7 +17,7 @@ _CHANGING = {"eager": (), "sdpa": ("position_bias", "softcap"), "paged|eager": (
 _NEUTRAL = frozenset(("position_ids", "use_cache", "cache_position", "num_items_in_batch", "return_dict", "output_attentions",
                       "output_hidden_states", "output_router_logits", "logits_to_keep", "labels", "cu_seq_lens_q", "cu_seq_lens_k",
                       "max_length_q", "max_length_k", "read_index", "write_index", "logits_indices", "logits_processor_args"))
-#: Since 5.24 a cache is told what the attention's callers said.
+#: Whether callers of the attention hand over `cache`, which they do since 5.24.
 _TELLS_CACHE = "cache" in releases.parameters(DiffLlamaAttention.forward)
 
 
@@ -33,7 +33,7 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
             raise UsageError(f"model: expected {name!r} to have a groupnorm of torch.nn.RMSNorm with eps, but got {module.groupnorm}")
 
     def forward(self, hidden_states, position_embeddings, attention_mask=None, cache=None, **kwargs):
-        """As the class that it replaces, but the weights are None or, with `output_attentions`, those of the difference of both maps,
+        """Computes as the class that it replaces, but the weights are None or, with `output_attentions`, those of the difference of both maps,
         `[B, heads, Tq, Tk]`. `cache` is also taken by its name before 5.24, past_key_values."""
         if self.training and self.attention_dropout > 0:
             raise UsageError(f"attention_dropout: expected 0 in a patched model in training, because the op keeps no maps to drop parts of, but "

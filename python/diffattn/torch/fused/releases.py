@@ -41,8 +41,8 @@ def parameters(forward) -> tuple[str, ...]:
 
 
 def check_forward(fused: type, name: str) -> None:
-    """Raises UsageError where the replaced forward has other parameters than one of `fused.forms`, so that nobody knows what its
-    caller means by them. `name`: the module, for the message."""
+    """Raises UsageError where the replaced forward has other parameters than one of `fused.forms`, so that their meaning is not
+    known. `name`: the module, for the message."""
     library, got = library_of(fused), parameters(fused.unfused.forward)
     if got not in fused.forms:
         forms = " or ".join(f"({', '.join(form)})" for form in fused.forms)

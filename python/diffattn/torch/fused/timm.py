@@ -21,7 +21,7 @@ def _check(module: torch.nn.Module, name: str) -> None:
 
 
 def _attend(module, q, k, v, attn_mask, is_causal) -> torch.Tensor:
-    """From projections [B, T, width] to the normed heads beside each other: even heads of q and k are map 1, odd ones map 2."""
+    """Computes attention from projections [B, T, width] to the normed heads side by side: even heads of q and k are map 1, odd ones map 2."""
     if module.training and module.attn_drop_p > 0:
         raise UsageError("attn_drop: expected 0 in a patched model in training, because the op keeps no maps to drop parts of, but got "
                          f"{module.attn_drop_p}")
@@ -43,7 +43,7 @@ class FusedDiffAttention(DiffAttention):
     unfused, version, forms, check = DiffAttention, timm.__version__, _FORMS, staticmethod(_check)
 
     def forward(self, x, attn_mask=None, is_causal=False):
-        """As the class that it replaces."""
+        """Computes as the class that it replaces."""
         out = _attend(self, *self.qkv(x).chunk(3, dim=2), attn_mask, is_causal)
         return self.proj_drop(self.proj(self.norm(out)))
 
@@ -54,7 +54,7 @@ class FusedDiffParallelScalingBlock(DiffParallelScalingBlock):
     unfused, version, forms, check = DiffParallelScalingBlock, timm.__version__, _FORMS, staticmethod(_check)
 
     def forward(self, x, attn_mask=None, is_causal=False):
-        """As the class that it replaces."""
+        """Computes as the class that it replaces."""
         mlp, *qkv = self.in_proj(self.in_norm(x)).split(self.in_split, dim=-1)
         if self.mlp_bias is not None:
             mlp = mlp + self.mlp_bias
