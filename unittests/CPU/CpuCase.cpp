@@ -107,11 +107,11 @@ static CpuPrefillAttr makeSchedule(Type element, const CaseSizes &sizes,
   shape.elementType = element;
   shape.headDim = sizes.headDim;
   shape.valueDim = sizes.valueDim;
-  CpuPrefillAttr made = selectCpuPrefill(shape, target);
+  CpuPrefillAttr selected = selectCpuPrefill(shape, target);
   return CpuPrefillAttr::get(
-      element.getContext(), made.getIsa(), made.getLanes(),
-      made.getQBlockSize(), made.getQkTile(), made.getPvTile(),
-      CpuCase::kKvBlockSize, twoPassKeys, made.getProduct());
+      element.getContext(), selected.getIsa(), selected.getLanes(),
+      selected.getQBlockSize(), selected.getQkTile(), selected.getPvTile(),
+      CpuCase::kKvBlockSize, twoPassKeys, selected.getProduct());
 }
 
 CpuCase::CpuCase(MLIRContext &context, const CaseKind &kind,

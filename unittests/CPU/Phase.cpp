@@ -41,13 +41,13 @@ Phase::Phase(CpuCase &c, Body body)
   Location loc = UnknownLoc::get(context);
   module = ModuleOp::create(loc);
   KernelBuilder b(loc, c.target, c.spec.prefill.getLanes());
-  auto made = b.getOrEmitFunction(
+  auto phaseOp = b.getOrEmitFunction(
       *module, "phase", {b.pointer, b.i64, b.pointer, b.pointer},
       [&](ValueRange args) {
         PhaseBuilder phase{b, *module, args[0], args[1], args[2], args[3]};
         body(phase);
       });
-  made.setLinkage(LLVM::Linkage::External);
+  phaseOp.setLinkage(LLVM::Linkage::External);
   PassManager pm(context);
   addLowering(pm);
   if (failed(pm.run(*module)))

@@ -32,10 +32,10 @@ TEST_P(PrefillQueriesTest, AnItemIsABlockOfOneHead) {
   });
   forEachQueryBlock(c, phase, [&](const QueryBlock &block) {
     const int64_t lanes = c.spec.prefill.getLanes();
-    const int64_t wanted[] = {block.batch, block.head,
-                              block.head,  block.firstRow,
-                              block.rows,  (block.rows + lanes - 1) / lanes};
-    for (auto [i, number] : llvm::enumerate(wanted))
+    const int64_t expected[] = {block.batch, block.head,
+                                block.head,  block.firstRow,
+                                block.rows,  (block.rows + lanes - 1) / lanes};
+    for (auto [i, number] : llvm::enumerate(expected))
       EXPECT_EQ(phase.getNumber(i), number) << i;
   });
 }

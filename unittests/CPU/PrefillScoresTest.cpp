@@ -82,8 +82,8 @@ Phase makeScores(CpuCase &c, int map, bool edits) {
 }
 
 /// The score of a pair in the product's unit: raw or edited.
-double getWanted(const CpuCase &c, const QueryBlock &block, int map,
-                 int64_t row, int64_t key, bool edits) {
+double getExpected(const CpuCase &c, const QueryBlock &block, int map,
+                   int64_t row, int64_t key, bool edits) {
   const int64_t query = block.firstRow + row;
   if (edits)
     return getUnit(c) * c.getScore(map, block.batch, block.head, query, key);
@@ -106,12 +106,12 @@ void checkBlock(const CpuCase &c, const Phase &phase, const QueryBlock &block,
     float highest = kLowest;
     for (int64_t i = 0; i < keys.n; ++i) {
       const float score = scores[i * c.spec.prefill.getQBlockSize() + row];
-      const double wanted =
-          getWanted(c, block, keys.map, row, keys.first + i, edits);
-      if (std::isinf(wanted))
+      const double expected =
+          getExpected(c, block, keys.map, row, keys.first + i, edits);
+      if (std::isinf(expected))
         ASSERT_EQ(score, -kInf);
       else
-        ASSERT_NEAR(score, wanted, 2e-5 * (1 + std::abs(wanted)))
+        ASSERT_NEAR(score, expected, 2e-5 * (1 + std::abs(expected)))
             << "row " << row << ", key " << keys.first + i;
       highest = std::max(highest, score);
     }
@@ -233,11 +233,11 @@ private:
 };
 
 void RowCheck::expectMaximum(float maximum) const {
-  const double wanted = highest * getUnit(c);
+  const double expected = highest * getUnit(c);
   if (highest == kLowest)
     ASSERT_EQ(maximum, kLowest);
   else
-    ASSERT_NEAR(maximum, wanted, 2e-5 * (1 + std::abs(wanted)));
+    ASSERT_NEAR(maximum, expected, 2e-5 * (1 + std::abs(expected)));
 }
 
 void RowCheck::checkWeights(int64_t first, int64_t n) const {
@@ -248,10 +248,10 @@ void RowCheck::checkWeights(int64_t first, int64_t n) const {
   // bf16 has 8 bits.
   const double tolerance = pack == 2 ? 4.5e-3 : getTolerance(c);
   for (int64_t i = 0; i < n; ++i) {
-    const double wanted = std::exp(getScore(first + i) - highest);
+    const double expected = std::exp(getScore(first + i) - highest);
     const float weight = getWeight(c, weights, i, row);
     if (c.isVisible(block.batch, block.firstRow + row, first + i))
-      ASSERT_NEAR(weight, wanted, tolerance * wanted + 1e-30)
+      ASSERT_NEAR(weight, expected, tolerance * expected + 1e-30)
           << "row " << row << ", key " << first + i;
     else
       ASSERT_EQ(weight, 0.0f) << "row " << row << ", key " << first + i;

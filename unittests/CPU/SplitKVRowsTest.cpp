@@ -164,9 +164,9 @@ TEST_P(SplitKVRowsTest, FactorsTurnExponentialsOfBlocksIntoWeights) {
       // Lambda is 0.5.
       const double weight = (map ? -0.5 : 1) / sum;
       for (int64_t block = 0; block < getBlocks(); ++block) {
-        const double wanted = exponential(maxima[block] - highest) * weight;
-        ASSERT_NEAR(getHeader(kFactors, 2 * row + map)[block], wanted,
-                    3e-5 * std::abs(wanted) + 1e-30)
+        const double expected = exponential(maxima[block] - highest) * weight;
+        ASSERT_NEAR(getHeader(kFactors, 2 * row + map)[block], expected,
+                    3e-5 * std::abs(expected) + 1e-30)
             << "row " << row << ", map " << map << ", block " << block;
       }
     }

@@ -22,10 +22,10 @@ using namespace mlir::diffattn;
 using llvm::ArrayRef;
 using reference::View;
 
-void mlir::diffattn::require(bool condition, const std::string &what) {
+void mlir::diffattn::require(bool condition, const std::string &message) {
   if (condition)
     return;
-  llvm::errs() << what << "\n";
+  llvm::errs() << message << "\n";
   std::abort();
 }
 
@@ -34,12 +34,12 @@ Memory::~Memory() {
     munmap(start, bytes);
 }
 
-void Memory::allocate(size_t wanted) {
-  void *mapped = mmap(nullptr, wanted, PROT_READ | PROT_WRITE,
+void Memory::allocate(size_t size) {
+  void *mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   require(mapped != MAP_FAILED, "expected memory");
   start = static_cast<uint8_t *>(mapped);
-  bytes = wanted;
+  bytes = size;
   // NaN between the rows.
   if (isDense())
     std::memset(start, 0xff, bytes);

@@ -12,7 +12,7 @@
 namespace mlir::diffattn {
 
 /// Ends the test program: a harness without its parts proves nothing.
-void require(bool condition, const std::string &what);
+void require(bool condition, const std::string &message);
 
 /// Memory of which only the pages that are touched exist.
 class Memory {
@@ -20,7 +20,7 @@ public:
   Memory() = default;
   Memory(const Memory &) = delete;
   ~Memory();
-  void allocate(size_t wanted);
+  void allocate(size_t size);
   /// Whether it is small enough to be filled and read as a whole, also between
   /// rows.
   bool isDense() const { return bytes < (size_t(1) << 26); }

@@ -60,8 +60,8 @@ static LogicalResult verifyIsa(Operation *op, ScheduleAttrInterface schedule) {
 
 /// A builder of the kernels of `schedule`, whose isa is known.
 static KernelBuilder getBuilder(Location loc, ScheduleAttrInterface schedule) {
-  KernelTarget made = getKernelTarget(schedule);
-  return KernelBuilder(loc, *getCpuTarget(made.isa), made.lanes);
+  KernelTarget target = getKernelTarget(schedule);
+  return KernelBuilder(loc, *getCpuTarget(target.isa), target.lanes);
 }
 
 /// Types, attributes and absent operands of `op` as text: ops with equal text

@@ -495,7 +495,7 @@ static SmallVector<Value> takeCallerValues(OpBuilder &b,
       if (!region.isAncestor(operand.getParentRegion()))
         used.insert(operand);
   });
-  SmallVector<Value> taken;
+  SmallVector<Value> callerValues;
   SmallVector<Type> types;
   b.setInsertionPointToStart(&region.front());
   for (Value value : used) {
@@ -504,7 +504,7 @@ static SmallVector<Value> takeCallerValues(OpBuilder &b,
       own = b.clone(*value.getDefiningOp())->getResult(0);
     } else {
       own = region.addArgument(value.getType(), value.getLoc());
-      taken.push_back(value);
+      callerValues.push_back(value);
       types.push_back(value.getType());
     }
     value.replaceUsesWithIf(own, [&](OpOperand &use) {
@@ -512,7 +512,7 @@ static SmallVector<Value> takeCallerValues(OpBuilder &b,
     });
   }
   function.setFunctionType(getVoidFunction(b.getContext(), types));
-  return taken;
+  return callerValues;
 }
 
 void KernelBuilder::outline(ModuleOp module, StringRef name,

@@ -12,10 +12,11 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Whether a value of type `given` has the bits that a parameter of type
-/// `taken` is made of.
-static bool fits(Type given, Type taken) {
-  return given == taken || (isa<IndexType>(given) && taken.isInteger(64));
+/// Whether a value of type `argument` has the bits that a parameter of type
+/// `parameter` is made of.
+static bool fits(Type argument, Type parameter) {
+  return argument == parameter ||
+         (isa<IndexType>(argument) && parameter.isInteger(64));
 }
 
 LogicalResult mlir::diffattn::checkLaunches(ModuleOp module) {
@@ -34,15 +35,15 @@ LogicalResult mlir::diffattn::checkLaunches(ModuleOp module) {
               << launch.getKernelAttr();
           return WalkResult::interrupt();
         }
-        ArrayRef<Type> taken = kernel.getFunctionType().getParams();
-        OperandRange given = launch.getKernelOperands();
-        if (taken.size() != given.size()) {
+        ArrayRef<Type> parameters = kernel.getFunctionType().getParams();
+        OperandRange arguments = launch.getKernelOperands();
+        if (parameters.size() != arguments.size()) {
           launch.emitOpError()
-              << "expected " << taken.size() << " arguments of "
-              << launch.getKernelAttr() << ", but got " << given.size();
+              << "expected " << parameters.size() << " arguments of "
+              << launch.getKernelAttr() << ", but got " << arguments.size();
           return WalkResult::interrupt();
         }
-        for (auto [i, operand, type] : llvm::enumerate(given, taken))
+        for (auto [i, operand, type] : llvm::enumerate(arguments, parameters))
           if (!fits(operand.getType(), type)) {
             launch.emitOpError()
                 << "expected " << type << " as argument " << i << " of "
