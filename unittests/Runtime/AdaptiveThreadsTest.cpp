@@ -25,14 +25,14 @@ constexpr int64_t kMicrosecond = 1'000, kMillisecond = 1'000'000;
 /// test says how late the last thread of a region is.
 struct Program {
   AdaptiveThreads adaptive;
-  int64_t most, now = 1, alone = 0;
+  int64_t maxThreads, now = 1, alone = 0;
 
-  explicit Program(int64_t most) : most(most) {}
+  explicit Program(int64_t maxThreads) : maxThreads(maxThreads) {}
 
   /// Runs one region and returns how many threads it had.
   int64_t run(int64_t work, int64_t late) {
     RegionTimes region;
-    region.threads = adaptive.choose(most);
+    region.threads = adaptive.choose(maxThreads);
     region.begin = now;
     const bool measured = adaptive.asksForWork(now);
     now += region.threads == 1 ? work : work / region.threads + late;
@@ -48,10 +48,10 @@ struct Program {
 };
 
 TEST(AdaptiveThreads, AllThreadsOnFreeCores) {
-  for (int64_t most : {2, 3, 16, 4096}) {
-    Program program(most);
+  for (int64_t maxThreads : {2, 3, 16, 4096}) {
+    Program program(maxThreads);
     for (int i = 0; i < 100'000; ++i)
-      ASSERT_EQ(program.run(20 * kMicrosecond, kMicrosecond), most);
+      ASSERT_EQ(program.run(20 * kMicrosecond, kMicrosecond), maxThreads);
   }
 }
 
@@ -83,17 +83,18 @@ TEST(AdaptiveThreads, AfterAGoodTimeTheSecondOne) {
 /// Whatever regions take and however late threads are, the program is about as
 /// fast as on one thread: half as fast would be what the page promises.
 TEST(AdaptiveThreads, BusyCoresCostLittle) {
-  for (int64_t most : {2, 3, 8, 64})
+  for (int64_t maxThreads : {2, 3, 8, 64})
     for (int64_t work : {5, 20, 100, 1000})
       for (int64_t late : {1, 4, 12, 100}) {
-        Program program(most);
-        std::mt19937 random(static_cast<uint32_t>(most + work + late));
+        Program program(maxThreads);
+        std::mt19937 random(static_cast<uint32_t>(maxThreads + work + late));
         const int64_t seconds = 20;
         while (program.now < seconds * 1000 * kMillisecond)
           program.run(work * kMicrosecond,
                       random() % 4 ? 0 : late * kMillisecond);
         EXPECT_GT(double(program.alone) / double(program.now), 0.65)
-            << most << " threads, " << work << " us, " << late << " ms late";
+            << maxThreads << " threads, " << work << " us, " << late
+            << " ms late";
       }
 }
 

@@ -55,8 +55,8 @@ protected:
     lookUp<void (*)(const char *, long)>(MOCK_CUDA, "mock_cuda_set")(name,
                                                                      value);
   }
-  static long live(const char *what) {
-    return lookUp<long (*)(const char *)>(MOCK_CUDA, "mock_cuda_live")(what);
+  static long live(const char *kind) {
+    return lookUp<long (*)(const char *)>(MOCK_CUDA, "mock_cuda_live")(kind);
   }
   static std::string log() {
     return lookUp<const char *(*)()>(MOCK_CUDA, "mock_cuda_log")();
@@ -339,8 +339,8 @@ TEST_F(CudaDevice, TensorMaps) {
   std::copy(std::begin(strides), std::end(strides), tensor.strides);
   alignas(64) char map[DIFFATTN_TENSOR_MAP_BYTES];
   ok(device->tensor_map(device, &tensor, map));
-  const std::string made = "9: 64/64+128 5/128+640 3/1+1920 2/1 0 3 2 0";
-  EXPECT_EQ(std::string(map), made);
+  const std::string expected = "9: 64/64+128 5/128+640 3/1+1920 2/1 0 3 2 0";
+  EXPECT_EQ(std::string(map), expected);
 
   // A kernel gets the map itself, not its address.
   const diffattn_kernel shows = {"show_map", "0", "m", 0};
@@ -350,7 +350,7 @@ TEST_F(CudaDevice, TensorMaps) {
   const diffattn_launch_shape shape = {{1, 1, 1}, {384, 1, 1}, 0};
   const uint64_t argument = reinterpret_cast<uint64_t>(map);
   ok(device->launch(device, module, 0, &shape, nullptr, &argument));
-  EXPECT_SAYS(log(), "map " + made);
+  EXPECT_SAYS(log(), "map " + expected);
   ok(device->module_destroy(device, module));
 
   tensor.strides[1] = 642;

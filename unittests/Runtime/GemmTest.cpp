@@ -113,9 +113,9 @@ void check(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
     diffattn_rt_gemm(dtA, dtB, dtC, M, N, K, a.bytes.data(), a.ld,
                      b.bytes.data(), b.ld, transB, c.bytes.data(), c.ld, beta,
                      asWeight ? &w : nullptr, threads);
-    int wrong = 0;
-    for (int64_t i = 0; i < M && wrong < 3; ++i) {
-      for (int64_t j = 0; j < N && wrong < 3; ++j) {
+    int mismatches = 0;
+    for (int64_t i = 0; i < M && mismatches < 3; ++i) {
+      for (int64_t j = 0; j < N && mismatches < 3; ++j) {
         double want = beta == 0 ? 0 : beta * cv[i * N + j];
         for (int64_t k = 0; k < K; ++k)
           want += av[i * K + k] * (transB ? bv[j * K + k] : bv[k * N + j]);
@@ -123,7 +123,7 @@ void check(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
                        : dtC == DIFFATTN_F16 ? std::fabs(want) / 1024
                                              : 0;
         if (!(std::fabs(c.get(i, j) - want) <= bound)) {
-          ++wrong;
+          ++mismatches;
           ADD_FAILURE() << "at " << i << "," << j << " expected " << want
                         << ", but got " << c.get(i, j);
         }

@@ -65,29 +65,29 @@ TEST(ParallelFor, OneThreadGoesInOrder) {
 
 TEST(ParallelFor, ScratchIsAlignedAndOwn) {
   struct Context {
-    std::atomic<int> wrong{0};
+    std::atomic<int> mismatches{0};
   } context;
   auto body = [](void *ctx, int64_t i, void *scratch) {
     auto &c = *static_cast<Context *>(ctx);
     if (reinterpret_cast<uintptr_t>(scratch) % 64)
-      ++c.wrong;
+      ++c.mismatches;
     auto *p = static_cast<volatile int64_t *>(scratch);
     for (int k = 0; k < 1000; ++k)
       p[k] = i;
     std::this_thread::yield();
     for (int k = 0; k < 1000; ++k)
       if (p[k] != i)
-        ++c.wrong;
+        ++c.mismatches;
   };
   diffattn_rt_parallel_for(body, &context, 200, 8000, 2);
-  EXPECT_EQ(context.wrong.load(), 0);
+  EXPECT_EQ(context.mismatches.load(), 0);
   int64_t before = readCounters().arena_grows;
   diffattn_rt_parallel_for(body, &context, 200, 8000, 2);
   EXPECT_EQ(readCounters().arena_grows, before);
 }
 
 TEST(ParallelFor, NestedLoopsKeepTheOuterScratch) {
-  std::atomic<int> wrong{0};
+  std::atomic<int> mismatches{0};
   diffattn_rt_parallel_for(
       [](void *ctx, int64_t i, void *scratch) {
         memset(scratch, int(i) + 1, 256);
@@ -98,8 +98,8 @@ TEST(ParallelFor, NestedLoopsKeepTheOuterScratch) {
           if (static_cast<unsigned char *>(scratch)[k] != i + 1)
             ++*static_cast<std::atomic<int> *>(ctx);
       },
-      &wrong, 20, 256, 2);
-  EXPECT_EQ(wrong.load(), 0);
+      &mismatches, 20, 256, 2);
+  EXPECT_EQ(mismatches.load(), 0);
 }
 
 TEST(Threads, DefaultCanBeSetAndSetBack) {

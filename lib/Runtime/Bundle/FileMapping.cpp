@@ -21,8 +21,8 @@ FileMapping::~FileMapping() {
 }
 
 Failure FileMapping::map(const std::string &path, ErrorClass errorClass) {
-  auto fail = [&](const std::string &what) {
-    return Failure(errorClass, path + ": " + what);
+  auto fail = [&](const std::string &message) {
+    return Failure(errorClass, path + ": " + message);
   };
   // Without O_NONBLOCK a pipe under the file's name would be waited for.
   int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);

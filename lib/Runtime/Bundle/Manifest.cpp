@@ -291,16 +291,16 @@ bool ManifestReader::weight() {
 
 bool ManifestReader::checkTensors(const WeightDeclaration &declared,
                                   const std::vector<TensorPlace> &places) {
-  auto wrong = [&](const std::string &what) {
-    return json.fail("weight '" + declared.name + "': " + what);
+  auto fail = [&](const std::string &message) {
+    return json.fail("weight '" + declared.name + "': " + message);
   };
   if (static_cast<int64_t>(places.size()) != declared.getNumSlots())
-    return wrong("expected a tensor for each layer, but got " +
-                 std::to_string(places.size()));
+    return fail("expected a tensor for each layer, but got " +
+                std::to_string(places.size()));
   for (const TensorPlace &place : places)
     if (!canConvertWeight(place.dtype, declared.dtype))
-      return wrong("expected element type " + stringifyDType(declared.dtype) +
-                   ", but got " + stringifyDType(place.dtype));
+      return fail("expected element type " + stringifyDType(declared.dtype) +
+                  ", but got " + stringifyDType(place.dtype));
   return true;
 }
 

@@ -154,10 +154,10 @@ int vectorBytes(int32_t backend) {
           ? 64
       : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 32
                                                                         : 16;
-  int wanted = backend == DIFFATTN_GEMM_OWN_256   ? 32
-               : backend == DIFFATTN_GEMM_OWN_128 ? 16
-                                                  : 64;
-  return wanted < best ? wanted : best;
+  int requested = backend == DIFFATTN_GEMM_OWN_256   ? 32
+                  : backend == DIFFATTN_GEMM_OWN_128 ? 16
+                                                     : 64;
+  return requested < best ? requested : best;
 }
 
 /// The code of one vector size for A of TA, B of TB and C of TC, with sums of

@@ -158,10 +158,10 @@ Packed *packedWeight(const Product &p, int32_t dtype) {
   memory::desc a({kPackRows, p.K}, type, memory::format_tag::ab);
   memory::desc c({kPackRows, p.N}, Type::f32, memory::format_tag::ab);
   dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, any, c), engine());
-  auto made = std::make_unique<Packed>(p);
-  made->layout = pd.weights_desc();
-  made->data = memory(made->layout, engine());
-  made->dtype = dtype;
+  auto fresh = std::make_unique<Packed>(p);
+  fresh->layout = pd.weights_desc();
+  fresh->data = memory(fresh->layout, engine());
+  fresh->dtype = dtype;
   std::vector<float> wide;
   const void *source = p.B;
   int64_t ldb = p.ldb;
@@ -174,10 +174,10 @@ Packed *packedWeight(const Product &p, int32_t dtype) {
   }
   memory from(layoutOfB(p, ldb, type), engine(), const_cast<void *>(source));
   dnnl::stream &stream = threadState().stream;
-  dnnl::reorder(from, made->data).execute(stream, from, made->data);
+  dnnl::reorder(from, fresh->data).execute(stream, from, fresh->data);
   stream.wait();
   services.counters->packs.fetch_add(1, std::memory_order_relaxed);
-  Packed *packed = made.release();
+  Packed *packed = fresh.release();
   w.packed = static_cast<PackedWeight *>(packed);
   return packed;
 }
@@ -186,7 +186,7 @@ Packed *packedWeight(const Product &p, int32_t dtype) {
 struct ThreadsScope {
   int before = omp_get_max_threads();
   int64_t threads;
-  explicit ThreadsScope(int64_t wanted) : threads(wanted) {
+  explicit ThreadsScope(int64_t count) : threads(count) {
     if (threads != before)
       omp_set_num_threads(static_cast<int>(threads));
   }
@@ -216,9 +216,10 @@ Primitive &findPrimitive(const Product &p, const Key &key,
     attr.set_post_ops(sum);
   }
   dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, b, c), attr, engine());
-  Primitive made{dnnl::matmul(pd), memory(a, engine(), nullptr),
-                 memory(b, engine(), nullptr), memory(c, engine(), nullptr)};
-  return primitives.emplace(key, std::move(made)).first->second;
+  Primitive primitive{dnnl::matmul(pd), memory(a, engine(), nullptr),
+                      memory(b, engine(), nullptr),
+                      memory(c, engine(), nullptr)};
+  return primitives.emplace(key, std::move(primitive)).first->second;
 }
 
 /// A product of A and B of `dtype` with C f32 or, for bf16, bf16.

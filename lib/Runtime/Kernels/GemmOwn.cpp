@@ -95,10 +95,11 @@ struct OwnProduct {
   }
 
   Panels *pack() const {
-    auto made = new (std::nothrow) Panels(p, kernels.columns, kPairs);
+    auto packed = new (std::nothrow) Panels(p, kernels.columns, kPairs);
     int64_t size = steps(p.K) * kernels.columns;
-    if (!made || !made->allocate(panels() * size * int64_t(sizeof(Stored)))) {
-      delete made;
+    if (!packed ||
+        !packed->allocate(panels() * size * int64_t(sizeof(Stored)))) {
+      delete packed;
       return nullptr; // read where it lies: the same numbers, slower
     }
     auto panel = [&](int64_t index) {
@@ -106,11 +107,11 @@ struct OwnProduct {
       kernels.packStored(p.K, std::min(kernels.columns, p.N - j),
                          columnsOfB(static_cast<const TB *>(p.B), j), p.ldb,
                          p.transB,
-                         static_cast<Stored *>(made->data) + index * size);
+                         static_cast<Stored *>(packed->data) + index * size);
     };
     parallelFor(panels(), p.maxThreads, panel);
     counters.packs.fetch_add(1, std::memory_order_relaxed);
-    return made;
+    return packed;
   }
 
   using Tile = ProductTile;

@@ -103,19 +103,19 @@ private:
   }
 
   TilePanels *pack() const {
-    auto made = new (std::nothrow) TilePanels(p);
-    if (!made || !made->allocate(panels() * panelBytes())) {
-      delete made;
+    auto tiles = new (std::nothrow) TilePanels(p);
+    if (!tiles || !tiles->allocate(panels() * panelBytes())) {
+      delete tiles;
       return nullptr; // packed at each use: the same numbers, slower
     }
     auto panel = [&](int64_t index) {
       const int64_t j = index * kTilePanelColumns;
       packPanel(startOf(0), 0, p.K, j, std::min(kTilePanelColumns, p.N - j),
-                made->data + index * panelBytes());
+                tiles->data + index * panelBytes());
     };
     parallelFor(panels(), p.maxThreads, panel);
     counters.packs.fetch_add(1, std::memory_order_relaxed);
-    return made;
+    return tiles;
   }
 
   /// The weight's panels, made now if its slot is empty; null if it may not be

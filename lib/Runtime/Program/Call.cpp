@@ -56,8 +56,9 @@ static void denseStrides(SizeList shape, int64_t *strides) {
 
 /// The i8 of a graph has no sign, so that bytes of either kind are its bits
 /// (importers write uint8 so).
-static bool canHold(DType wanted, DType given) {
-  return given == wanted || (wanted == DIFFATTN_I8 && given == DIFFATTN_U8);
+static bool canHold(DType expected, DType actual) {
+  return actual == expected ||
+         (expected == DIFFATTN_I8 && actual == DIFFATTN_U8);
 }
 
 /// The first difference between `array` and `type`; empty if there is none.

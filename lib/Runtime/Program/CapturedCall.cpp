@@ -15,9 +15,9 @@ using namespace diffattn_rt;
 static constexpr int32_t kMaxChecks = 16;
 
 static Failure cannotCapture(const FunctionSignature &function,
-                             const std::string &what, const char *expected) {
+                             const std::string &part, const char *expected) {
   return {ErrorClass::Usage,
-          what + " of '" + function.name + "': expected " + expected};
+          part + " of '" + function.name + "': expected " + expected};
 }
 
 static Failure checkCaptured(const FunctionSignature &function,
@@ -26,18 +26,18 @@ static Failure checkCaptured(const FunctionSignature &function,
       "an array, because the call is captured, but got a number";
   for (size_t i = 0; i < args.size(); ++i) {
     const ValueType &type = function.arguments[i];
-    const std::string what = "argument " + std::to_string(i);
+    const std::string part = "argument " + std::to_string(i);
     if (type.kind == ValueType::Scalar)
-      return cannotCapture(function, what, kNoNumber);
+      return cannotCapture(function, part, kNoNumber);
     if (args[i].onDevice)
       continue;
     if (type.inPlace || type.kind == ValueType::MemRef)
-      return cannotCapture(function, what,
+      return cannotCapture(function, part,
                            "an array on the device, because the call is "
                            "captured and may update it, but got one in memory "
                            "of the host");
     if (!isDense(args[i]))
-      return cannotCapture(function, what,
+      return cannotCapture(function, part,
                            "a dense row-major array, because the call is "
                            "captured, but got a strided view");
   }

@@ -116,22 +116,22 @@ void DeviceProgram::count(const diffattn_traffic &more) {
   traffic.launches += more.launches;
 }
 
-Failure DeviceProgram::setStream(void *wanted) {
-  if (wanted == native)
+Failure DeviceProgram::setStream(void *requested) {
+  if (requested == native)
     return {};
   diffattn_device *table = device.get();
   // The workspace is reused in the order of one stream.
   if (Failure failure = check(table->stream_wait(table, stream)))
     return failure;
   diffattn_stream *next = ownStream;
-  if (wanted)
-    if (Failure failure = check(table->stream_wrap(table, wanted, &next)))
+  if (requested)
+    if (Failure failure = check(table->stream_wrap(table, requested, &next)))
       return failure;
   if (stream != ownStream)
     if (Failure failure = check(table->stream_destroy(table, stream)))
       return failure;
   stream = next;
-  native = wanted;
+  native = requested;
   diffattn_context_set_stream(context, stream);
   return {};
 }

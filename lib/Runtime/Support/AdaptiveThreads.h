@@ -57,8 +57,10 @@ public:
   static constexpr int64_t kLongRegion = 500'000;
   static constexpr int64_t kMeasuringTime = 100'000'000;
 
-  /// Threads for the next region, from 1 to `most`.
-  int64_t choose(int64_t most) const { return most < limit ? most : limit; }
+  /// Threads for the next region, from 1 to `maxThreads`.
+  int64_t choose(int64_t maxThreads) const {
+    return maxThreads < limit ? maxThreads : limit;
+  }
 
   /// True if the work of a region that begins now is wanted.
   bool asksForWork(int64_t now) const { return now < measuringEnd; }

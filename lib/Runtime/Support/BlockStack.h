@@ -47,8 +47,8 @@ public:
     Block &b = blocks[current];
     void *result = b.base + (position - b.start);
     position += bytes;
-    if (position > most)
-      most = position;
+    if (position > peak)
+      peak = position;
     return result;
   }
 
@@ -57,7 +57,7 @@ public:
   void settle() {
     if (position > 0 || count < 2)
       return;
-    const int64_t needed = most;
+    const int64_t needed = peak;
     unmapAll();
     addBlock(needed);
   }
@@ -74,7 +74,7 @@ public:
     for (int i = 0; i < count; ++i)
       source.unmap(blocks[i].base, blocks[i].bytes);
     count = current = 0;
-    position = most = 0;
+    position = peak = 0;
   }
 
 private:
@@ -110,7 +110,7 @@ private:
   int count = 0;
   int current = 0;
   int64_t position = 0; // first free byte
-  int64_t most = 0;     // highest position since the stack was empty
+  int64_t peak = 0;     // highest position since the stack was empty
 };
 
 } // namespace diffattn_rt

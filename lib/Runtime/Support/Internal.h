@@ -93,8 +93,8 @@ struct PackedWeight {
   /// Sizes and orientation of B in the product that it was packed for.
   int64_t N, K;
   bool transB;
-  bool fits(Form wanted, const Product &p) const {
-    return form == wanted && N == p.N && K == p.K && transB == p.transB;
+  bool fits(Form requested, const Product &p) const {
+    return form == requested && N == p.N && K == p.K && transB == p.transB;
   }
 };
 /// Held while a slot is read or filled.

@@ -108,9 +108,9 @@ bool StrictJson::array(const std::function<bool()> &element) {
 
 bool StrictJson::hexQuad(unsigned &value) {
   std::string_view digits = rest.substr(0, 4);
-  auto [end, wrong] = std::from_chars(
+  auto [end, status] = std::from_chars(
       digits.data(), digits.data() + digits.size(), value, /*base=*/16);
-  if (digits.size() != 4 || wrong != std::errc() || end != digits.data() + 4)
+  if (digits.size() != 4 || status != std::errc() || end != digits.data() + 4)
     return fail("expected four hexadecimal digits");
   rest.remove_prefix(4);
   return true;
@@ -184,9 +184,9 @@ bool StrictJson::integer(uint64_t &value) {
       after.empty() || std::string_view(".eE+-").find(after[0]) == after.npos;
   if (digits.empty() || !plain || (digits.size() > 1 && digits[0] == '0'))
     return fail("expected a plain non-negative integer");
-  auto [end, wrong] =
+  auto [end, status] =
       std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (wrong != std::errc() || value > INT64_MAX)
+  if (status != std::errc() || value > INT64_MAX)
     return fail("expected an integer below 2^63");
   rest = after;
   return true;

@@ -68,13 +68,13 @@ struct Scratch {
   void *pages = nullptr;
   size_t bytes = 0;
 
-  void *get(size_t wanted) {
-    if (wanted > bytes) {
+  void *get(size_t size) {
+    if (size > bytes) {
       unmapPages(pages, bytes);
       pages = nullptr;
       bytes = 0;
-      pages = mapPages(wanted);
-      bytes = wanted;
+      pages = mapPages(size);
+      bytes = size;
     }
     return pages;
   }
@@ -268,23 +268,23 @@ void diffattn_rt_parallel_for(void (*body)(void *, int64_t, void *), void *ctx,
   counters.parallelCalls.fetch_add(1, std::memory_order_relaxed);
   if (count <= 0)
     return;
-  const int64_t most = std::min(fixedRegionThreads(max_threads), count);
+  const int64_t threads = std::min(fixedRegionThreads(max_threads), count);
   Loop loop;
   loop.body = body;
   loop.ctx = ctx;
   loop.count = count;
   loop.scratchBytes = scratch_bytes;
-  if (const char *span = openSpan(); span && most > 1) {
+  if (const char *span = openSpan(); span && threads > 1) {
     loop.isTraced = true;
     const char *name = strchr(span, '\n');
     snprintf(loop.traced, sizeof loop.traced, "thread%s", name ? name : "");
   }
-  if (most == 1)
+  if (threads == 1)
     runShare(&loop);
   else if (max_threads <= 0 && adapts())
-    runAdaptively(loop, adaptiveThreads.choose(most));
+    runAdaptively(loop, adaptiveThreads.choose(threads));
   else
-    GOMP_parallel(runShare, &loop, static_cast<unsigned>(most), /*flags=*/0);
+    GOMP_parallel(runShare, &loop, static_cast<unsigned>(threads), /*flags=*/0);
   if (loop.failed.load())
     diffattn_rt_fail(loop.message);
 }

@@ -37,7 +37,7 @@ constexpr int64_t kOpen = -1;
 constexpr size_t kLeftOut = SIZE_MAX;
 
 struct Span {
-  const std::string *what;
+  const std::string *label;
   int64_t begin, end; // ns of the system's clock
   int64_t flops, bytes;
 };
@@ -147,9 +147,9 @@ std::string microseconds(int64_t ns) {
 
 std::string eventText(const Span &span, int64_t begin, int64_t end,
                       int64_t thread) {
-  std::string_view what = *span.what;
-  const std::string_view category = takeLine(what), name = takeLine(what),
-                         place = takeLine(what), function = takeLine(what);
+  std::string_view label = *span.label;
+  const std::string_view category = takeLine(label), name = takeLine(label),
+                         place = takeLine(label), function = takeLine(label);
   std::string text = "{\"ph\":\"X\",\"cat\":" + quote(category) +
                      ",\"name\":" + quote(name) +
                      ",\"pid\":" + std::to_string(getpid()) +
@@ -181,7 +181,7 @@ const char *diffattn_rt::openSpan() {
       isTracing.load(std::memory_order_relaxed) ? findSpans() : nullptr;
   if (!thread || thread->open.empty() || thread->open.back() == kLeftOut)
     return nullptr;
-  return thread->spans[thread->open.back()].what->c_str();
+  return thread->spans[thread->open.back()].label->c_str();
 }
 
 void diffattn_rt_trace_start(void) {

@@ -154,13 +154,14 @@ TEST(Manifest, EveryWrongPartIsNamed) {
       {"\"weights\": [", "\"weights\": 3, \"x\": [", "expected '['"},
       {"\"tool\"", "\"version\"", "expected each name once"},
   };
-  for (const Case &wrong : cases) {
+  for (const Case &invalid : cases) {
     Manifest manifest;
-    Failure failure = parseManifest(replaced(wrong.from, wrong.to), manifest);
-    ASSERT_TRUE(static_cast<bool>(failure)) << wrong.to;
+    Failure failure =
+        parseManifest(replaced(invalid.from, invalid.to), manifest);
+    ASSERT_TRUE(static_cast<bool>(failure)) << invalid.to;
     EXPECT_EQ(failure.getClass(), ErrorClass::Bundle);
-    EXPECT_NE(failure.getMessage().find(wrong.message), std::string::npos)
-        << wrong.to << ": " << failure.getMessage();
+    EXPECT_NE(failure.getMessage().find(invalid.message), std::string::npos)
+        << invalid.to << ": " << failure.getMessage();
   }
 }
 

@@ -173,7 +173,7 @@ MOCK Status cublasLtMatmulPreferenceSetAttribute(void *preference,
 
 MOCK Status cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *,
                                            void *, void *, void *,
-                                           void *preference, int wanted,
+                                           void *preference, int requested,
                                            Heuristic *results, int *returned) {
   ++heuristics;
   auto &op = *static_cast<Operation *>(operation);
@@ -185,7 +185,7 @@ MOCK Status cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *,
          " workspace=" + std::to_string(prefer.get(1)) +
          " reduction=" + std::to_string(prefer.get(3, 7)) + "\n";
   *returned = 0;
-  if (wanted < 1 || offersNothing)
+  if (requested < 1 || offersNothing)
     return 0;
   *results = {};
   // The algorithm carries the alignment that it needs of the pointers.

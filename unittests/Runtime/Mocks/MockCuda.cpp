@@ -97,9 +97,9 @@ Stream &streamOf(void *stream) {
 
 /// Logs a call. Returns the failure that the test asked for, or of a call that
 /// lacks a context.
-Result enter(const char *call, const std::string &what = "",
+Result enter(const char *call, const std::string &details = "",
              bool needsContext = true) {
-  appendToLog(std::string(call) + (what.empty() ? "" : " " + what));
+  appendToLog(std::string(call) + (details.empty() ? "" : " " + details));
   if (needsContext && state().contexts.empty())
     return kInvalidContext;
   return static_cast<Result>(setting(std::string("fail ") + call, 0));
@@ -160,12 +160,12 @@ MOCK const char *mock_cuda_log() { return state().log.c_str(); }
 MOCK void mock_cuda_set(const char *name, long value) {
   state().settings[name] = value;
 }
-MOCK long mock_cuda_live(const char *what) {
-  if (!strcmp(what, "pinned"))
+MOCK long mock_cuda_live(const char *kind) {
+  if (!strcmp(kind, "pinned"))
     return static_cast<long>(state().pinned.size());
-  if (!strcmp(what, "memory"))
+  if (!strcmp(kind, "memory"))
     return static_cast<long>(state().memory.size());
-  return !strcmp(what, "contexts") ? state().contexts.size() : state().retained;
+  return !strcmp(kind, "contexts") ? state().contexts.size() : state().retained;
 }
 
 MOCK Result cuInit(unsigned) { return enter("cuInit", "", false); }

@@ -41,8 +41,8 @@ void compiled(void **pointers) {
   diffattn_rt_device_copy(more, at(y[1]), 8);
   diffattn_rt_device_gemm(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 2, 1, 1,
                           more, 1, at(y[1] + 4), 1, 0, z, 1, 0, 1, 0, 0, 0);
-  auto scale = [](void *what, float factor) {
-    uint64_t words[3] = {reinterpret_cast<uint64_t>(what), 2, 0};
+  auto scale = [](void *values, float factor) {
+    uint64_t words[3] = {reinterpret_cast<uint64_t>(values), 2, 0};
     memcpy(&words[2], &factor, 4);
     const diffattn_launch_shape shape = {{1, 1, 1}, {32, 1, 1}, 64 << 10};
     diffattn_rt_device_launch(0, &shape, words);
@@ -89,8 +89,8 @@ protected:
     call.reset();
     ASSERT_FALSE(program->release(x));
     program.reset();
-    for (const char *what : {"memory", "pinned", "retained", "contexts"})
-      EXPECT_EQ(live(what), 0) << what;
+    for (const char *kind : {"memory", "pinned", "retained", "contexts"})
+      EXPECT_EQ(live(kind), 0) << kind;
   }
 
   void create() {
@@ -117,8 +117,8 @@ protected:
     EXPECT_FALSE(program->read(values, x, 8));
     return values[0];
   }
-  static long live(const char *what) {
-    return lookUp<long (*)(const char *)>("mock_cuda_live")(what);
+  static long live(const char *kind) {
+    return lookUp<long (*)(const char *)>("mock_cuda_live")(kind);
   }
   static void set(const char *name, long value) {
     lookUp<void (*)(const char *, long)>("mock_cuda_set")(name, value);

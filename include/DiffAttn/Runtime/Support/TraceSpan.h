@@ -23,9 +23,9 @@ public:
       : depth(diffattn_rt_trace_depth()) {
     if (depth < 0)
       return;
-    std::string what(category);
-    (what += '\n') += name;
-    diffattn_rt_trace_begin(what.c_str(), 0, 0);
+    std::string label(category);
+    (label += '\n') += name;
+    diffattn_rt_trace_begin(label.c_str(), 0, 0);
   }
   ~TraceSpan() {
     if (depth >= 0)
