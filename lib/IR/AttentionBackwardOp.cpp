@@ -26,8 +26,8 @@ SmallVector<AttentionBackwardOp::Gradient> AttentionBackwardOp::getGradients() {
   SmallVector<Gradient> gradients;
   auto add = [&](StringRef name, MutableOperandRange destination,
                  OpOperand *operand) {
-    if (OpOperand *wanted = getOptional(destination))
-      gradients.push_back({name, wanted, operand});
+    if (OpOperand *use = getOptional(destination))
+      gradients.push_back({name, use, operand});
   };
   add("d_q1", getDQ1Mutable(), &getQ1Mutable());
   add("d_k1", getDK1Mutable(), &getK1Mutable());

@@ -69,33 +69,33 @@ struct GlobalReader {
   EmitError emitError;
   bool failed = false;
 
-  void complain(StringRef name, const Twine &what, Attribute attr) {
+  void emitMismatch(StringRef name, const Twine &expected, Attribute attr) {
     failed = true;
-    emitError() << "expected diffattn." << name << " to be " << what
+    emitError() << "expected diffattn." << name << " to be " << expected
                 << ", but got " << attr;
   }
 
   /// Null if it is not there.
   template <typename Attr>
-  Attr read(StringRef name, StringRef what) {
+  Attr read(StringRef name, StringRef expected) {
     Attribute attr = global->getAttr(("diffattn." + name).str());
     auto typed = dyn_cast_or_null<Attr>(attr);
     if (attr && !typed && !failed)
-      complain(name, what, attr);
+      emitMismatch(name, expected, attr);
     return typed;
   }
 
   /// An i64 from `least` to `most`; 0 without one.
   int64_t readInteger(StringRef name, int64_t least, int64_t most) {
-    std::string what =
+    std::string expected =
         ("an i64 from " + Twine(least) + " to " + Twine(most)).str();
-    auto attr = read<IntegerAttr>(name, what);
+    auto attr = read<IntegerAttr>(name, expected);
     if (!attr || failed)
       return 0;
     if (attr.getType().isSignlessInteger(64) && attr.getInt() >= least &&
         attr.getInt() <= most)
       return attr.getInt();
-    complain(name, what, attr);
+    emitMismatch(name, expected, attr);
     return 0;
   }
 };

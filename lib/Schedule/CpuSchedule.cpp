@@ -108,26 +108,26 @@ mlir::diffattn::selectCpuMicroKernel(const AttentionShape &shape,
 SmallVector<Attribute>
 mlir::diffattn::selectCpuSchedules(const AttentionShape &shape,
                                    const CpuTarget &target) {
-  constexpr int64_t most = kCpuSplitKVQueries;
+  constexpr int64_t limit = kCpuSplitKVQueries;
   if (!ShapedType::isDynamic(shape.queries)) {
-    if (shape.queries <= most)
+    if (shape.queries <= limit)
       return {selectCpuSplitKV(shape, target)};
     return {selectCpuPrefill(shape, target)};
   }
-  if (!ShapedType::isDynamic(shape.keys) && shape.keys <= most)
+  if (!ShapedType::isDynamic(shape.keys) && shape.keys <= limit)
     return {selectCpuPrefill(shape, target)};
-  return {WhenAttr::get(shape.elementType.getContext(), /*max_queries=*/most,
-                        /*min_keys=*/most + 1, /*unaligned=*/false,
+  return {WhenAttr::get(shape.elementType.getContext(), /*max_queries=*/limit,
+                        /*min_keys=*/limit + 1, /*unaligned=*/false,
                         /*tensor_maps=*/false, selectCpuSplitKV(shape, target)),
           selectCpuPrefill(shape, target)};
 }
 
 std::string mlir::diffattn::getCallSizeBounds(int64_t queries, int64_t keys) {
-  const std::string most = std::to_string(kCpuSplitKVQueries),
-                    more = std::to_string(kCpuSplitKVQueries + 1);
+  const std::string limit = std::to_string(kCpuSplitKVQueries),
+                    above = std::to_string(kCpuSplitKVQueries + 1);
   if (queries > kCpuSplitKVQueries)
-    return "min_queries = " + more;
-  return "max_queries = " + most + ", " +
-         (keys > kCpuSplitKVQueries ? "min_keys = " + more
-                                    : "max_keys = " + most);
+    return "min_queries = " + above;
+  return "max_queries = " + limit + ", " +
+         (keys > kCpuSplitKVQueries ? "min_keys = " + above
+                                    : "max_keys = " + limit);
 }

@@ -53,13 +53,13 @@ struct SelectSchedulePass final
   /// Gives `op` schedules, or none of kernels for `reason`, if it is not empty.
   template <typename Op>
   void select(Op op, const CpuTarget &target, std::string reason,
-              StringRef what) {
+              StringRef subject) {
     if (linalg)
       reason = "the linalg path was asked for";
     if (!reason.empty()) {
       remark::missed(op.getLoc(), kRemark)
           << remark::reason("{0}", reason)
-          << remark::metric("Summary", what.str() +
+          << remark::metric("Summary", subject.str() +
                                            " runs as loops over maps in "
                                            "memory, not as one kernel");
       appendSchedules(op, LinalgAttr::get(&getContext()));
@@ -69,7 +69,7 @@ struct SelectSchedulePass final
     appendSchedules(op, schedules);
     remark::passed(op.getLoc(), kRemark)
         << remark::metric("Schedules", Builder(op).getArrayAttr(schedules))
-        << remark::metric("Summary", what.str() + " is one kernel");
+        << remark::metric("Summary", subject.str() + " is one kernel");
   }
 
   static SmallVector<Attribute> getSchedules(AttentionOp,
