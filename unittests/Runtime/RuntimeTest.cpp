@@ -147,8 +147,8 @@ pthread_t someHelper() {
   return context.helper;
 }
 
-/// Keeps the thread that is sent it from its next region for 5 ms, as another
-/// program on its core would.
+/// The signal that delays the thread which gets it by 5 ms before its next
+/// region, as another program on its core would.
 constexpr int kLate = SIGUSR1;
 void beLate(int) {
   using Clock = std::chrono::steady_clock;

@@ -16,7 +16,7 @@
 
 namespace diffattn_rt {
 
-/// Where a bundle finds weights and libraries that are not part of it.
+/// Places of weights and libraries that are not part of a bundle.
 struct BundlePlaces {
   /// Folder of the weight files, which are found by name; empty: the paths of
   /// the manifest are used.
@@ -30,7 +30,7 @@ struct BundlePlaces {
   DeviceHandle device;
 };
 
-/// How a bundle is opened.
+/// Options of opening a bundle.
 struct BundleOpening {
   /// Called between weights; may be empty.
   DeviceProgram::Progress progress;

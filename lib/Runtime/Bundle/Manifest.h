@@ -29,7 +29,7 @@ struct WeightFile {
   std::string headerSha256;
 };
 
-/// Where the weight of one slot lies.
+/// The place of the weight of one slot in the weight files.
 struct TensorPlace {
   std::string name;
   size_t file = 0; // number of the weight file

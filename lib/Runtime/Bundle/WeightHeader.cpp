@@ -13,7 +13,7 @@
 
 using namespace diffattn_rt;
 
-/// How safetensors calls the types that weights have; empty: not at all.
+/// The name in safetensors of a type of weights; empty if it has none.
 static std::string_view getFileType(DType dtype) {
   switch (dtype) {
   case DIFFATTN_F32:

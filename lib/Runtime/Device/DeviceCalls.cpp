@@ -49,8 +49,7 @@ struct diffattn_context {
   diffattn_context_counters counters = {};
   BlockStack<DeviceMemory> workspace = {kAlign,
                                         DeviceMemory{device, &counters}};
-  /// Where deferred checks leave their words, and the messages of each that
-  /// did.
+  /// Words of deferred checks, and the messages of each check.
   int32_t *words = nullptr;
   int32_t numWords = 0;
   std::vector<const char *> deferred = {};

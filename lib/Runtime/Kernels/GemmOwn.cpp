@@ -135,7 +135,7 @@ struct OwnProduct {
            (!kPairs || (p.K % 2 == 0 && p.ldb % 2 == 0));
   }
 
-  /// Where the sums of some columns lie.
+  /// Memory of the sums of some columns.
   struct Sums {
     Acc *data;
     int64_t ld;

@@ -179,7 +179,7 @@ private:
     }
   }
 
-  /// Where an item's numbers lie meanwhile.
+  /// Temporary memory of an item.
   struct Workspace {
     char *rows;
     /// A panel of each side that is not packed.

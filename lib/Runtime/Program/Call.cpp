@@ -213,7 +213,7 @@ static bool returnsByAddress(const FunctionSignature &function) {
           function.results[0].kind != ValueType::Scalar);
 }
 
-/// Where result `i` lies in the C interface's struct of results; for `i` the
+/// The offset of result `i` in the C interface's struct of results; for `i` the
 /// number of results, the struct's size.
 static int64_t resultOffset(const FunctionSignature &function, size_t i) {
   int64_t offset = 0;

@@ -18,8 +18,8 @@ using namespace diffattn_rt;
 
 namespace {
 
-/// How the rows of a weight come out of the file's: element [r, c] of the
-/// result is element [r', c] of the file's, or [c, r'] with `transpose`.
+/// The rearrangement of the file's rows: element [r, c] of the result is
+/// element [r', c] of the file's, or [c, r'] with `transpose`.
 struct Rearranged {
   const char *from;
   DType fromType;

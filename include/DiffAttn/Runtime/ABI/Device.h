@@ -227,8 +227,8 @@ struct diffattn_device {
 
   //===-- Kernels ---------------------------------------------------------===//
 
-  /// Takes the image that fits the device best and finds all `kernels` in it.
-  /// Images and lists may go afterwards.
+  /// Loads the image that fits the device best and finds all `kernels` in it.
+  /// Images and lists may be freed afterwards.
   int32_t (*module_load)(diffattn_device *device, const diffattn_image *images,
                          int32_t num_images, const diffattn_kernel *kernels,
                          int32_t num_kernels, diffattn_module **out);

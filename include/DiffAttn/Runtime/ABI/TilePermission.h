@@ -13,10 +13,10 @@
 
 namespace diffattn_rt {
 
-/// Asks Linux once to let this process use the registers of AMX's tiles, which
-/// are large: 0, or the number of the error. ENOTSUP and EINVAL: the kernel or
-/// the CPU has none; ENOSPC: an alternate signal stack is too small for them;
-/// EPERM: a filter of system calls forbids it. (Linux,
+/// Requests from Linux, once, that this process may use the registers of AMX's
+/// tiles, which are large: 0, or the number of the error. ENOTSUP and EINVAL:
+/// the kernel or the CPU has none; ENOSPC: an alternate signal stack is too
+/// small for them; EPERM: a filter of system calls forbids it. (Linux,
 /// Documentation/arch/x86/xstate.rst)
 inline int requestTiles() {
 #if defined(__x86_64__) && defined(SYS_arch_prctl)

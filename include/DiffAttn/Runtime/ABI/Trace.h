@@ -41,7 +41,7 @@ DIFFATTN_RT_EXPORT void diffattn_rt_trace_begin(const char *what, int64_t flops,
 /// open it does nothing.
 DIFFATTN_RT_EXPORT void diffattn_rt_trace_end(void);
 
-/// How many spans of the calling thread are open; -1: none are recorded.
+/// The number of open spans of the calling thread; -1: none are recorded.
 DIFFATTN_RT_EXPORT int32_t diffattn_rt_trace_depth(void);
 /// Closes spans of the calling thread until `depth` are open. A call that
 /// failed leaves some.

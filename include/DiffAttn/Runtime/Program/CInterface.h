@@ -85,7 +85,7 @@ Failure checkResults(const Signature &signature, const char *entry,
 Failure launchGraph(diffattn_graph &graph, int32_t threads,
                     diffattn_result *results, int32_t numResults);
 
-/// Gives the results' memory to the caller, who frees it with `free`.
+/// Passes the results' memory to the caller, which frees it with `free`.
 Failure giveResults(std::vector<CallResult> called,
                     const std::vector<ArrayView> &views,
                     diffattn_result *results);

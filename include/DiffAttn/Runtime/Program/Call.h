@@ -35,7 +35,7 @@ struct CallResult {
 /// A compiled function as `getEntryPointName` describes it.
 using EntryPoint = void (*)(void **);
 
-/// Where the buffers of a call lie, if not in memory of the host.
+/// The memory of a call's buffers, if that is not the host's.
 class CallMemory {
 public:
   virtual ~CallMemory() = default;
@@ -96,8 +96,8 @@ bool isDense(const ArrayView &array);
 /// A dense copy of a strided array in memory of the host.
 Failure copyDense(const ArrayView &array, HostArray &copy);
 
-/// Where compiled code left a result that is no number: in an argument that it
-/// updated, or elsewhere.
+/// The place of a result that is no number: an argument that the function
+/// updated, or other memory.
 struct PlacedResult {
   std::optional<int> argument;
   char *data = nullptr;
@@ -125,7 +125,7 @@ public:
   using Caller =
       std::function<int32_t(void (*run)(void *argument), void *argument)>;
   Failure invoke(EntryPoint entry, int64_t threads, const Caller &caller);
-  /// Where it left result `i`.
+  /// The place of result `i`.
   PlacedResult locate(size_t i) const;
 
 private:
