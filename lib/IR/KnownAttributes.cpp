@@ -11,7 +11,8 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// How many operands each group has, which no one writes by hand.
+/// The attribute with the numbers of operands of each group, which the parser
+/// makes.
 static constexpr StringLiteral kSegmentSizesName = "operandSegmentSizes";
 
 /// Whether other dialects and passes may set `name` for their own use.

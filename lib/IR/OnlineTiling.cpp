@@ -23,9 +23,9 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Where the tile's part of a state lies, in the axes of layout bhtd; a max or
-/// sum has no width. Not taken from the state itself: while keys are split, an
-/// op has partial states, which have an axis more.
+/// The ranges of the tile's part of a state, in the axes of layout bhtd; a max
+/// or sum has no width. Not taken from the state itself: while keys are split,
+/// an op has partial states, which have an axis more.
 static SmallVector<TileRange> stateRanges(OnlineAttentionOp op,
                                           TileSlicer &slicer, unsigned number) {
   const bool isAccumulator = number % 3 == 2;

@@ -20,7 +20,7 @@ struct PhaseBuilder {
   ModuleOp module;
   /// The context of the case, the number of the item, and scratch.
   Value context, index, scratch;
-  /// Where exposed values go.
+  /// The address of exposed values.
   Value exposed;
   int64_t count = 0;
 
@@ -29,7 +29,7 @@ struct PhaseBuilder {
     return b.load(b.i64, exposed, b.i64, b.index(kInputs + i));
   }
   static constexpr int64_t kInputs = 4000;
-  /// Keeps an address or an i64 for the test to read, under the next number.
+  /// Stores an address or an i64 for the test to read, under the next number.
   void expose(Value value) { b.store(value, exposed, b.i64, b.index(count++)); }
 };
 

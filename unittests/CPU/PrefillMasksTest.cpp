@@ -37,7 +37,7 @@ struct Visit {
   }
 };
 
-/// Where the number of visits and the visits are exposed, behind other numbers.
+/// Numbers of the exposed count of visits and of the visits.
 constexpr int64_t kCount = 8, kVisits = 16;
 
 /// Exposes the ranges of keys, then the KV blocks in the order of visits.
@@ -134,8 +134,9 @@ void BlockCheck::checkCover() const {
         ASSERT_TRUE(isVisited[key]) << "row " << row << ", key " << key;
 }
 
-/// Where a block is not partial, every query sees all of it. Of a boolean mask
-/// alone the converse holds as well, and no block is visited for nothing.
+/// A block that is not partial is seen by every query as a whole. With a
+/// boolean mask alone the converse holds as well, and no block is visited for
+/// nothing.
 void BlockCheck::checkRelations() const {
   const bool isExact =
       c.spec.bias().present() && c.spec.scores.masks.size() == 1;

@@ -32,8 +32,8 @@ double getUnit(const CpuCase &c) {
   return c.spec.getAtom().scalesQueries ? kLog2E : 1 / c.spec.scores.scale;
 }
 
-/// How far exponentials of a type may be off, relatively: polynomials are of
-/// degree 3 where products round their results to bf16.
+/// The relative tolerance of exponentials of a type: polynomials are of degree
+/// 3 where products round their results to bf16.
 double getTolerance(const CpuCase &c) {
   return c.spec.getAtom().exponentDegree == 3 ? 4e-4 : 3e-5;
 }
@@ -177,7 +177,8 @@ TEST_P(PrefillScoresTest, EditedScoresAreThoseOfTheMasks) {
 
 /// Parts that are exposed of each map, behind the first seen key.
 enum MapPart { kMaxima, kSums, kFactors, kHistory, kScores, kParts };
-/// Where the first key and the number of keys of each KV block are exposed.
+/// Number of the first exposed pair of first key and number of keys of a KV
+/// block.
 constexpr int64_t kBlocks = 32, kMaxBlocks = 32;
 
 void emitScores(ScoringBuilder &p) {

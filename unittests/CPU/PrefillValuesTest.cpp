@@ -47,8 +47,8 @@ float getProbability(const CpuCase &c, const char *p, int64_t key,
       c, p, (key / atom.pack * stride + row) * atom.pack + key % atom.pack);
 }
 
-/// How far weights of keys may be off, relatively: where products take bf16,
-/// they are rounded to it, which has 8 bits, as are exponentials by tiles.
+/// The relative tolerance of weights of keys: where products take bf16, they
+/// are rounded to it, which has 8 bits, as are exponentials by tiles.
 double getTolerance(const CpuCase &c) {
   if (c.spec.getAtom().pack == 1)
     return 4e-5;

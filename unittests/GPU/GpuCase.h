@@ -153,7 +153,7 @@ struct Outcome {
   /// operands' type; and absolute, for the result.
   double bound = 0.0, weightStep = 0.0, resultStep = 0.0;
   std::string kernels;
-  /// How many tensor maps were made.
+  /// The number of tensor maps that were made.
   int64_t maps = 0;
   /// Processor time of the launches.
   double seconds = 0.0;

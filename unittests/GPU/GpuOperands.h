@@ -41,14 +41,14 @@ struct Operand {
   bool output = false;
 };
 
-/// Makes the rows of `operand` from the length of their batch on NaN.
+/// Fills the rows of `operand` behind the length of their batch with NaN.
 void fillBehind(Operand &operand, const reference::View &lengths);
 
 /// Rows of the table of pages, in an order of their own; entries that no key
 /// needs are none, and with `wrongPages` the first ones of all neither.
 std::vector<int64_t> drawPages(const Shape &shape, int64_t pages,
                                unsigned seed);
-/// Makes the rows of pages that no sequence has NaN.
+/// Fills the rows of pages that no sequence has with NaN.
 void fillUnused(Operand &operand, const Shape &shape,
                 llvm::ArrayRef<int64_t> table);
 /// A page that `table` does not name.

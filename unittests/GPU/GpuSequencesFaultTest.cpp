@@ -122,8 +122,8 @@ TEST_F(GpuSequencesFault, StrideOfPages) {
   });
 }
 
-/// Where the sequence of a block begins, and where the next one does. A row
-/// more is one of the next sequence, which is then stored by two blocks.
+/// The begin of a block's sequence, and that of the next one. A row more is one
+/// of the next sequence, which is then stored by two blocks.
 TEST_F(GpuSequencesFault, BoundsOffByOne) {
   Signature s;
   s.d = 32;

@@ -252,8 +252,8 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
       }
 }
 
-/// Where the number of keys is not known the call says it; of packed sequences
-/// it is that of all of them.
+/// A dynamic number of keys is a condition of the call; with packed sequences,
+/// it is the sum of all of them.
 TEST_F(GpuScheduleTest, WarpgroupsForManyKeysAndForFew) {
   const GpuTarget hopper = target("sm_90a");
   std::string reason;

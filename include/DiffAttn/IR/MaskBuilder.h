@@ -53,8 +53,8 @@ constexpr MaskOperand kMaskOperands[] = {
 #include "DiffAttn/IR/MaskOperands.def"
 };
 
-/// How many keys before and after its own position a query sees; none: no
-/// limit.
+/// Numbers of keys before and after its own position that a query sees; none:
+/// no limit.
 struct KeyReach {
   std::optional<int64_t> left, right;
   explicit operator bool() const { return left || right; }

@@ -25,8 +25,8 @@ struct AttentionShape {
   int64_t group = 1;
 };
 
-/// How the products of a kernel are multiplied, and their tiles on one kind of
-/// CPU. lib/Codegen/CPU has an atom for each kind of product.
+/// The kind of a kernel's products, and their tiles on one kind of CPU.
+/// lib/Codegen/CPU has an atom for each kind of product.
 struct CpuMicroKernel {
   llvm::StringLiteral name;
   /// Requirements on the target: a feature, or "", and a number of vector
@@ -41,7 +41,7 @@ struct CpuMicroKernel {
   /// tiles, so that none are left over. 0 where gradients have no such
   /// products.
   int64_t backwardKvBlockSize = 0;
-  /// Queries of a block there. Each block reads and writes the sums of
+  /// Queries of a block in that kernel. Each block reads and writes the sums of
   /// gradients of all keys: taller ones do it less often, and keep more of the
   /// maps.
   int64_t backwardQBlockSize = 48;

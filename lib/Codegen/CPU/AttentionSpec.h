@@ -39,7 +39,7 @@ struct SpecOperand {
   }
 };
 
-/// Everything that an attention kernel is made from. Lambda uses the strides of
+/// The specification of an attention kernel. Lambda uses the strides of
 /// batch, head and position (0 where it does not vary), a sink that of head, a
 /// logarithm of sums those of batch, head and position; operands of masks those
 /// that their axes count; norm_weight that of columns. A bias that is broadcast
@@ -62,14 +62,14 @@ struct AttentionSpec {
   /// attention alone.
   SpecOperand sinks[2], lses[2];
   SpecOperand masks[std::size(kMaskOperands)];
-  /// Where keys and values lie in pages of `pageRows`: the table, by batch and
-  /// row; then pages are the batches of k1, k2 and v.
+  /// The table of pages, by batch and row, if keys and values lie in pages of
+  /// `pageRows`; then pages are the batches of k1, k2 and v.
   SpecOperand blockTable;
   SpecSize pageRows;
   /// k1, k2 and v in pages, where those above are dense copies of a KV block.
   SpecOperand pages[3];
-  /// How many heads a lambda of one value per token has: all signal heads or
-  /// the noise heads.
+  /// Heads of a lambda of one value per token: all signal heads or the noise
+  /// heads.
   SpecSize lambdaHeads;
   ScoreRules scores;
   EpilogueRules epilogue;

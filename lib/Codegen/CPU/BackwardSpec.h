@@ -11,8 +11,8 @@
 
 namespace mlir::diffattn {
 
-/// Everything that a kernel of gradients is made from. A gradient that is not
-/// wanted is absent.
+/// The specification of a kernel of gradients. Gradients that are not computed
+/// are absent.
 struct BackwardSpec {
   /// The operands and rules of attention, without an output; `prefill` has the
   /// tiles of the phases that both kernels share.

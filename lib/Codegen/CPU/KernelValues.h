@@ -215,7 +215,7 @@ struct SplitKVFunctions {
 SplitKVFunctions emitSplitKVKernel(KernelBuilder &b, ModuleOp module,
                                    StringRef name, const AttentionSpec &spec);
 
-/// How often they are called and the memory that they need, in bytes.
+/// Numbers of calls of these functions, and their memory in bytes.
 struct SplitKVSizes {
   Value items, rows, stateBytes, scoresScratch, valuesScratch, rowScratch;
 };

@@ -58,7 +58,7 @@ public:
 
   // Before the keys: PrefillQueries.cpp.
   void packQueries(const PrefillItem &item, const ScoringLayout &s);
-  /// Nothing where there is one map.
+  /// Stores lambda of each query; nothing where there is one map.
   void packLambda(const PrefillItem &item, const ScoringLayout &s);
   /// Sets maxima and sums to those of no key.
   void clear(const PrefillItem &item, const ScoringLayout &s);
@@ -85,7 +85,7 @@ public:
   void rescoreKvBlock(const PrefillItem &item, const ScoringLayout &s,
                       const KeyHeads &heads, const KeyPartition &keys,
                       Value number);
-  /// Where a KV block's scores begin, counted in keys.
+  /// The place of a KV block in the planes of scores, counted in keys.
   Value getPosition(const PrefillItem &item, const KeyPartition &keys,
                     const KvBlock &kvBlock);
   /// Row `kvBlock.first` of the keys, as the product reads it, and the stride

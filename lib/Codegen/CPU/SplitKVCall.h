@@ -12,13 +12,13 @@
 
 namespace mlir::diffattn {
 
-/// How many groups of heads there are, and the heads of each operand in one.
+/// The number of groups of heads, and the heads of each operand in a group.
 /// Where there is one map, heads of map 2 are those of map 1.
 struct HeadGroups {
   Value groups, signal, noise, key1, key2, value;
 };
 
-/// Where the parts of a call's memory lie, in f32. A row is a query of a head
+/// Offsets of the parts of a call's memory, in f32. A row is a query of a head
 /// (signal heads for map 1, noise heads for map 2). Parts of map 2 are null
 /// where there is one map.
 struct SplitKVMemory {
@@ -95,7 +95,7 @@ protected:
   KernelBuilder &b;
   const AttentionSpec &spec;
   CpuSplitKVAttr schedule;
-  /// How scores are multiplied.
+  /// The atom of products of scores.
   const ProductAtom &atom;
   KernelValues v;
   CallSizes sizes;

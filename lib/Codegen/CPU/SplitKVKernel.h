@@ -135,8 +135,8 @@ private:
   /// not cross pages, else copied to `panel`.
   Rows getPagedTile(const SpecOperand &pages, Value base, Value first,
                     Value count, Value columns, int64_t tile, Value panel);
-  /// How many keys, a multiple of `least`, lie in one page wherever a multiple
-  /// of them begins; 0 if none do or that is not known.
+  /// The largest tile of keys, a multiple of `least`, that lies in one page
+  /// wherever a multiple of it begins; 0 if there is none or sizes are dynamic.
   int64_t getPageTile(int64_t least) const;
   Value loadQuery(const Queries &queries, size_t i, Value c);
   Value emitDots(const Rows &rows, Value last, const Queries &queries);
@@ -164,7 +164,7 @@ private:
   void multiplyTile(const Rows &values, Value first, Value end, Value head,
                     int64_t count, Value query,
                     function_ref<Value(Value row)> weightsOf);
-  /// How many vectors of sums of each of `rows` rows stay in registers.
+  /// Vectors of sums of each of `rows` rows that stay in registers.
   int64_t getOutputVectors(int64_t rows) const {
     return std::min(schedule.getOVectors() / rows, schedule.getORowVectors());
   }
@@ -182,8 +182,8 @@ private:
   Value getScores(const Map &map, Value row);
   /// Addresses of the exponentials of each map, for a signal head of the group.
   SmallVector<Value, 2> getExponentials(Value head, Value query);
-  /// Where a key's score lies behind `getScores`, for a key that is a multiple
-  /// of `step`, a power of two.
+  /// The index of a key's score behind `getScores`, for a key that is a
+  /// multiple of `step`, a power of two.
   Value getPosition(const Map &map, Value key, int64_t step);
   /// A row's output in the thread's scratch, while the item is being
   /// multiplied.
@@ -193,7 +193,7 @@ private:
 
   ModuleOp module;
   Value context;
-  /// How values are multiplied.
+  /// The atom of products of values.
   const ProductAtom &valueAtom;
   /// Whether values are read by pairs of columns, and sums of outputs of an
   /// item lie so, even ones before odd ones.

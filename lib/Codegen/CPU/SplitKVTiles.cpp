@@ -55,8 +55,8 @@ void SplitKVKernel::packTileQueries(Map &map, Value row, int64_t count) {
                        /*scale=*/1.0f});
 }
 
-/// How many keys tiles take where they lie before the next ones may lie
-/// elsewhere: 0 if each must be copied, a negative number if all of an item do.
+/// The number of contiguous keys that tiles can read in place: 0 if each must
+/// be copied, a negative number for all keys of an item.
 int64_t SplitKVKernel::getKeysInPlace(const SpecOperand &keys) const {
   // Tiles hold pairs of columns, and nothing behind a row may be read.
   if (!keys.hasUnitColumns() || !spec.headDim.isStatic() ||

@@ -233,9 +233,9 @@ public:
     /// The maximum that the sum is relative to, in the kernel's unit, and the
     /// sum of exponentials, f32; both complete in every thread.
     Value max, sum;
-    /// Where sums end with more than a division: the number of the query, i32,
-    /// and whether this thread stores the logarithm: of the threads that have
-    /// the row one, and none where the query does not exist.
+    /// The number of the query, i32, and whether this thread stores the
+    /// logarithm: one of the threads with the row, and none if the query does
+    /// not exist. Only if sums end with more than a division.
     Value query, isStored;
   };
   /// weight / (sum + sink), relative to the maximum of the row: the factor of
@@ -261,7 +261,7 @@ public:
     storeOne(x, factor, locate(query), column, maxColumn);
   }
 
-  /// Where a query's row of the result and of the gate begins.
+  /// Addresses of a query's row of the result and of the gate.
   struct Row {
     Value out, gate;
   };

@@ -21,7 +21,8 @@
 namespace mlir::diffattn::gpucode {
 struct AttentionKernel;
 
-/// How the scores of a lane lie, and so how it loads the elements of masks.
+/// The layout of a lane's scores, which decides how it loads the elements of
+/// masks.
 enum class ScoreLanes {
   /// One key a lane. Queries and keys are those of operands.
   Single,

@@ -24,9 +24,9 @@ struct GradientRows {
 };
 
 /// Launches the kernel of rows of `op`, on memrefs, and those that add up the
-/// gradients of norm weight and lambda, where these are wanted. lse1 and x must
-/// be given, and of two maps lse2 and o2. What is returned is the caller's to
-/// deallocate, behind the kernels that read it; `host` has its arguments
+/// gradients of norm weight and lambda, if the op has these. lse1 and x must be
+/// given, and with two maps lse2 and o2. The caller deallocates the returned
+/// buffers, behind the kernels that read them; `host` has its arguments
 /// afterwards.
 GradientRows launchGradientRows(LaunchBuilder &host, AttentionBackwardOp op);
 

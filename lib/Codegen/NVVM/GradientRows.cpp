@@ -85,9 +85,9 @@ private:
   }
   Value logSum(P lse, Value head, Value row);
   /// dX, the gate's gradient, D1 and D2 of a row that sees keys, then `sums`
-  /// with what it adds.
+  /// with its terms added.
   Values finish(Value row, ValueRange sums);
-  /// A row, whose results it stores; what is added up, with it.
+  /// Computes and stores a row; returns `sums` with its terms added.
   Values takeRow(Value row, ValueRange sums);
 
   AttentionKernel &kernel;
@@ -115,7 +115,8 @@ private:
   using P = GpuParam;
   static constexpr int64_t kWarps = GpuSharedLayout::kSumWarps,
                            kThreads = 32 * kWarps;
-  /// -sum, and the slope of the activation at what `lambda` points to.
+  /// The gradient of the lambda at address `lambda`: -sum, times the slope of
+  /// the activation if there is one.
   Value gradientOf(Value sum, Value lambda);
   Value at(Value base, Value index) { return b.element(b.f32(), base, index); }
 

@@ -103,8 +103,8 @@ Value GradientTiles::getShift(Value logarithm) {
   return spec.scaledScores() ? shift : b.mulF(shift, b.f32(-kLog2E));
 }
 
-/// Elements of masks one by one: what lies beyond the last query or key reads
-/// that one again, and is hidden, or a row of zeros.
+/// Adds elements of masks one by one. Places beyond the last query or key read
+/// that one again, and are hidden, or a row of zeros.
 void GradientTiles::addElements(MutableArrayRef<Fragment> scores,
                                 const Place &place) {
   GpuMasks &masks = *kernel.masks;

@@ -121,7 +121,7 @@ public:
     return compute<arith::DivUIOp>(compute<arith::AddIOp>(a, index(by - 1)),
                                    index(by));
   }
-  /// How many heads of `many` share one of `few`.
+  /// The number of heads of `many` that share one of `few`.
   Value sharing(const OperandView &many, const OperandView &few) {
     return compute<arith::DivUIOp>(size(many, OperandView::Head),
                                    size(few, OperandView::Head));

@@ -17,7 +17,7 @@ class PageTable {
 public:
   PageTable(AttentionKernel &kernel, Value sequence);
 
-  /// Where a key lies: a valid page and a row of it, both i32. Where the entry
+  /// The place of a key: a valid page and a row of it, both i32. If the entry
   /// of the table is no page, the page is the first one and `exists`, an i1, is
   /// false.
   struct Place {

@@ -20,8 +20,8 @@ class ResultTile {
 public:
   static constexpr int64_t kRows = GpuWgmmaAttr::kResultRows;
 
-  /// Takes the place of the rows from `localRow` on of the block's result,
-  /// whose first query is `firstRow`.
+  /// The rows from `localRow` on of the block's result, of which `firstRow` is
+  /// the query of the first.
   ResultTile(AttentionKernel &kernel, const QueryBlock &place, Value localRow,
              Value firstRow);
   /// Finishes and stores rows g and g + 8 of each lane; nothing may use the

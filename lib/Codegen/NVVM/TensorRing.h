@@ -61,7 +61,7 @@ public:
   /// L2. Called by the thread that brings.
   void prefetchQueries();
   void bringQueries();
-  /// Tells the readers that there are no more queries.
+  /// Marks for the readers that there are no more queries.
   void endQueries();
   /// Copies the tiles from `first` to `end`, in the order of forTiles, into the
   /// stages from `position` on; returns the position behind the last. Called by

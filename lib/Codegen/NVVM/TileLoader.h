@@ -75,8 +75,8 @@ std::unique_ptr<TileLoader> createElementLoader(AttentionKernel &kernel);
 constexpr int64_t kElementBytes = 2, kChunkBytes = 16,
                   kChunkElements = kChunkBytes / kElementBytes;
 
-/// How threads share out the chunks of a tile: 8 lanes to a row, or 4 where two
-/// rows share 128 bytes, so that a quarter warp writes every bank once.
+/// The assignment of a tile's chunks to threads: 8 lanes to a row, or 4 where
+/// two rows share 128 bytes, so that a quarter warp writes every bank once.
 struct ChunkWalk {
   ChunkWalk(AttentionKernel &kernel, const SharedTile &tile);
   /// Runs `body` in the threads that have a row of the first pass.

@@ -76,8 +76,8 @@ public:
     return load(type, base, f32, index);
   }
   void store(Value value, Value base, Type element, Value index);
-  /// Asks for the line of byte `index` of `base`, which need not be valid, in
-  /// the first level of caches or only in the second.
+  /// Prefetches the line of byte `index` of `base`, which need not be valid,
+  /// into the first level of caches or only into the second.
   void prefetch(Value base, Value index, int level = 1);
   void store(Value value, Value base, Value index) {
     store(value, base, f32, index);

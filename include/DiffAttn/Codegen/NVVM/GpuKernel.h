@@ -55,7 +55,7 @@ constexpr int64_t kGpuRowsOfPart = 16;
 SmallVector<MaskAttrInterface>
 getGpuKernelMasks(MLIRContext *context, ArrayRef<MaskAttrInterface> masks);
 
-/// Everything that the code of a kernel depends on; the rest are arguments. A
+/// The specification of a kernel's code: all that is not here is an argument. A
 /// merge kernel depends only on `valueDim`, `maps` and the epilogue's operands.
 struct GpuKernelSpec {
   GpuKernelKind kind = GpuKernelKind::Forward;

@@ -15,7 +15,7 @@
 
 namespace mlir::diffattn {
 
-/// Where to look for `ptxas`.
+/// Places in which `ptxas` is searched.
 struct PtxasSearch {
   /// A name to look for in PATH and then in `folders`, or a path with a slash,
   /// which is taken as it is.
