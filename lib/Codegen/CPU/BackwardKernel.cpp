@@ -69,7 +69,7 @@ public:
   LLVM::LLVMFuncOp emitCallSums();
 
 private:
-  /// All blocks of a slice of a group.
+  /// The function that computes all blocks of a slice of a group.
   ///   (context: ptr, batch, group, slice, sums: ptr, scratch: ptr)
   LLVM::LLVMFuncOp emitSlice();
   /// Adds `count` slices, `stride` f32 apart, and rounds, for keys [first,

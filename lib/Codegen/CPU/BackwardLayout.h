@@ -64,7 +64,7 @@ struct BackwardParts {
   /// A panel for values of one KV block; null unless products are by matrix
   /// tiles.
   Value tiledValues;
-  /// One row.
+  /// Scratch of one row.
   Value row;
 };
 

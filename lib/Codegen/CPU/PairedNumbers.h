@@ -24,8 +24,8 @@ public:
     return numberType(b.getContext());
   }
   int64_t getPanelKeys() const override { return 2 * multiple; }
-  /// One query's columns in pairs, the last of an odd number with 0, and pairs
-  /// of zeros up to a multiple of `multiple`.
+  /// Packs one query's columns in pairs, the last of an odd number with 0, then
+  /// pairs of zeros up to a multiple of `multiple`.
   void packQuery(KernelBuilder &b, const PackedQuery &query) const override;
   /// Packs pairs of keys as i32: panel[ceil(n / 2)][stride]. An odd last key is
   /// paired with zeros; rows of zeros follow up to a multiple of `multiple`.
@@ -63,7 +63,7 @@ protected:
     return T::get(context);
   }
 
-  /// Two vectors of numbers as one of pairs.
+  /// Interleaves two vectors of numbers into one of pairs.
   static Value interleave(KernelBuilder &b, Value first, Value second);
 
   /// `numberType` makes the type of a number, of 16 bits.

@@ -93,7 +93,7 @@ KeyParts mlir::diffattn::takeKeyParts(ScratchParts &parts,
   return s;
 }
 
-/// Keys that a plane of scores has room for.
+/// The capacity of a plane of scores, in keys.
 static Value getPlaneKeys(KernelBuilder &b, const AttentionSpec &spec,
                           Value keys) {
   KeyPaths paths = getKeyPaths(spec);

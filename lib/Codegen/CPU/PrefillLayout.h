@@ -43,18 +43,19 @@ struct KeyPaths {
 
 KeyPaths getKeyPaths(const AttentionSpec &spec);
 
-/// Whether matrix tiles read rows of so many columns where they lie, but for
-/// the last ones.
+/// Whether matrix tiles read rows of so many columns in place, but for the last
+/// columns.
 bool readsTiles(const SpecSize &columns);
 /// The f32 of a panel for the columns of a KV block that tiles do not read in
 /// place.
 Value getTilePanelSize(KernelBuilder &b, const AttentionSpec &spec,
                        const SpecSize &known, Value columns);
 
-/// Parts with something for each lane of the block of queries. Those of map 2
-/// are null where there is one map, here and below.
+/// Parts with a number or column for each lane of the block of queries. Those
+/// of map 2 are null where there is one map, here and below.
 struct LaneParts {
-  /// Queries as the product reads them, by tiles whole ones of columns.
+  /// Queries as the product reads them; for tiles, padded to whole tiles of
+  /// columns.
   Value queries[2];
   /// Running maxima and sums; the last factors of the sums so far.
   Value maxima[2], sums[2], factors[2];
@@ -72,10 +73,10 @@ LaneParts takeLaneParts(ScratchParts &parts, const AttentionSpec &spec,
 struct KeyParts {
   /// [key][lane] of the bias; null without one.
   Value bias;
-  /// Rows of keys that the product does not read where they lie; null where it
-  /// reads all there.
+  /// Copies of rows of keys that the product does not read in place; null if it
+  /// reads all in place.
   Value keyPanel;
-  /// Rows of keys of one map out of their pages; null where there are none.
+  /// Rows of keys of one map, copied from their pages; null without pages.
   Value pagedKeys;
 };
 
@@ -126,10 +127,10 @@ OutputParts takeOutputParts(ScratchParts &parts, const AttentionSpec &spec,
 
 /// Parts for one KV block of values.
 struct ValueParts {
-  /// Rows of values out of their pages; null where there are none.
+  /// Rows of values, copied from their pages; null without pages.
   Value pagedValues;
-  /// Rows of values that the product does not read where they lie; null where
-  /// it reads all there.
+  /// Copies of rows of values that the product does not read in place; null if
+  /// it reads all in place.
   Value valuePanel;
 };
 

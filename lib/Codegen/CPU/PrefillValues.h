@@ -34,8 +34,8 @@ struct ValueProduct {
   SmallVector<Value, 2> evidence;
 };
 
-/// Numbers of `n` keys of a block of queries, pairs [key / 2][lane], as tiles
-/// that `getTileProductKernel` reads.
+/// Copies numbers of `n` keys of a block of queries, pairs [key / 2][lane], to
+/// `tiles`, in the layout of `getTileProductKernel`.
 void emitTileWeights(PrefillScoring &scoring, const PrefillItem &item,
                      Value pairs, Value n, Value tiles);
 

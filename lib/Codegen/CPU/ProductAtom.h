@@ -71,11 +71,11 @@ public:
                           Value base, Value first, Value n, Value columns,
                           Value panel, Value stride) const = 0;
 
-  /// One pack, and a vector of them.
+  /// Loads one pack, or a vector of them.
   Value loadScalar(KernelBuilder &b, Value base, Value index) const;
   virtual Value loadVector(KernelBuilder &b, Value base, Value index) const = 0;
-  /// The first number of pack `index`, with zeros for the others, which are not
-  /// read.
+  /// Loads the first number of pack `index`, with zeros for the others, which
+  /// are not read.
   virtual Value loadFirst(KernelBuilder &b, Value base, Value index) const = 0;
 
   // Rows of the split-KV kernel, of any type where packs hold one number.

@@ -11,7 +11,7 @@
 
 namespace mlir::diffattn {
 
-/// Rows of one map, a lane each, when all keys are known.
+/// Sums of rows of one map over all keys, a lane each.
 struct RowSums {
   /// The sum of exponentials relative to the maximum of the scores; 0 without
   /// keys.

@@ -19,18 +19,19 @@ SmallVector<Value> emitTranspose(KernelBuilder &b, ArrayRef<Value> rows);
 /// `vectors`; a row has as many numbers as there are vectors, a power of two.
 SmallVector<Value> emitTransposeRows(KernelBuilder &b, ArrayRef<Value> vectors);
 
-/// One vector of queries as `packQuery` leaves each of them, `stride` packs
-/// between columns: the first `columns`, a multiple of a vector of packs, of
-/// rows that are `rowStride` apart and have their columns side by side. Lanes
-/// above `last` repeat row `last`.
+/// A kernel that packs one vector of queries as `packQuery` packs each, with
+/// `stride` packs between columns: the first `columns`, a multiple of a vector
+/// of packs, of rows that are `rowStride` apart and have contiguous columns.
+/// Lanes above `last` repeat row `last`.
 ///   (from: ptr, rowStride, last, columns, factor: f32, to: ptr)
 LLVM::LLVMFuncOp getPackQueriesKernel(KernelBuilder &b, ModuleOp module,
                                       Type element, int64_t stride,
                                       const ProductAtom &atom);
 
-/// One vector of rows of a bias, whose columns are keys: to[key][lane], widened
-/// to f32. Rows are as for `getPackQueriesKernel`. In an i1 (a byte), false
-/// becomes -inf and true 0. `keys` is a multiple of a vector.
+/// A kernel that packs one vector of rows of a bias, whose columns are keys:
+/// to[key][lane], widened to f32. Rows are as for `getPackQueriesKernel`. In an
+/// i1 (a byte), false becomes -inf and true 0. `keys` is a multiple of a
+/// vector.
 ///   (from: ptr, rowStride, last, keys, to: ptr)
 LLVM::LLVMFuncOp getPackBiasKernel(KernelBuilder &b, ModuleOp module,
                                    Type element, int64_t stride);

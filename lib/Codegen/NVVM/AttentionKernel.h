@@ -208,8 +208,8 @@ private:
 struct QuadColumns {
   Value start; // i32, up to `maxStart`
   int64_t maxStart = 0;
-  /// Two warps take turns at 16 columns: so both use the same chunks of a
-  /// swizzle.
+  /// Whether two warps have every other 16 columns, so that both use the same
+  /// chunks of a swizzle.
   bool alternating = false;
   int64_t offset(int64_t n) const {
     return alternating ? 32 * (n / 2) + 8 * (n % 2) : 8 * n;

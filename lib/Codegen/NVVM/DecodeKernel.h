@@ -29,15 +29,15 @@ private:
   void locateHeads();
   void locateKeys();
   void computeRange();
-  /// Queries of the block: all of the batch, or as many of a packed sequence as
-  /// have rows, of which a block has 8 for its heads.
+  /// The number of queries of the block: all of the batch, or as many of a
+  /// packed sequence as fit in 8 rows with the block's heads.
   Value countQueries() {
     return blockQueries ? blockQueries : kernel.param(GpuParam::Queries);
   }
-  /// Maxima, sums and numbers of a fragment that a lane carries.
+  /// Numbers of maxima or sums, and of elements of a fragment, in a lane.
   int64_t laneRows() const { return spec.getLaneRows(); }
   int64_t laneNumbers() const { return 2 * laneRows(); }
-  /// Rows of each map that there are: queries times heads of the block.
+  /// The number of rows of each map: queries times heads of the block.
   Value countRows() {
     return b.mul(countQueries(), kernel.param(GpuParam::Group));
   }

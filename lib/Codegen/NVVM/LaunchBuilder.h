@@ -43,8 +43,8 @@ public:
   /// also when a captured graph is launched again, or after a launch that
   /// failed.
   Value allocateCounter();
-  /// Signal heads, of `all`, whose keys and values take kGpuSectionBytes at
-  /// most: whole groups that share values, one at least.
+  /// The number of signal heads, of `all`, whose keys and values take at most
+  /// kGpuSectionBytes: whole groups that share values, at least one.
   Value countSectionHeads(const GpuKernelSpec &spec, Value all);
   Value &argument(GpuParam param) {
     return arguments[static_cast<size_t>(param)];
@@ -106,8 +106,8 @@ public:
     return compute<arith::SubIOp>(size(operands.queryBounds, OperandView::Row),
                                   index(1));
   }
-  /// Parts of at most `rows` queries that hold the packed sequences
-  /// (AttentionKernel::enterPart).
+  /// The number of parts of at most `rows` queries that hold the packed
+  /// sequences (AttentionKernel::enterPart).
   Value countParts(Value queries, Value rows) {
     return compute<arith::AddIOp>(compute<arith::DivUIOp>(queries, rows),
                                   sequenceCount());

@@ -38,7 +38,7 @@ class MatrixAtom {
 public:
   virtual ~MatrixAtom() = default;
 
-  /// One tile of rows of the queries that begin at `base`, to be kept.
+  /// Loads one tile of rows of the queries that begin at `base` into registers.
   virtual RowFragments loadQueries(Value base, int64_t rowTile) = 0;
   /// Q K^T of each of `queries` with each of `keyTiles`, addresses of `keys`
   /// rows, of which either has one: that is read once for all of the other.

@@ -22,8 +22,8 @@ public:
   /// Panels of 64 columns lie `panelBytes` apart, or, with 0, side by side.
   MatrixReader(AttentionKernel &kernel, int64_t pitch, Pattern pattern,
                Value chunk = {}, int64_t panelBytes = 0);
-  /// Rows from 16 * rowBlock, chunks from `chunk`, which leaves the low bits to
-  /// the lane.
+  /// Reads rows from 16 * rowBlock on and chunks from `chunk` on, whose low
+  /// bits are the lane's.
   Fragment read(Value tileBase, int64_t rowBlock, int64_t chunk,
                 bool transpose);
 

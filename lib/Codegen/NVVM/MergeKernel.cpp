@@ -49,8 +49,8 @@ private:
   /// Overwrites `scratch`.
   Values reduceBlock(Values own, int64_t scratch,
                      function_ref<Value(Value, Value)> join);
-  /// One `kThreads` of ranges from `first` on: maxima and sums of the maps,
-  /// then this lane's columns of each.
+  /// Merges `kThreads` ranges from `first` on into `carried`: maxima and sums
+  /// of the maps, then this lane's columns of each.
   Values mergeRanges(Value first, ValueRange carried);
   Values addRanges(Value first, Value split, ValueRange sums);
   /// This thread's column of each map, summed over the warps.

@@ -11,10 +11,10 @@
 
 namespace mlir::diffattn::gpucode {
 
-/// Two warps that share rows, each with the softmax of one map. Every lane
-/// writes to places of its own and reads those of the same lane of the other
-/// warp, 16, 8 or 4 bytes at a time and next to its neighbours': no bank is met
-/// twice.
+/// The exchange between two warps that share rows, each with the softmax of one
+/// map. Every lane writes to memory of its own and reads that of the same lane
+/// of the other warp, 16, 8 or 4 bytes at a time and next to its neighbours':
+/// without bank conflicts.
 class PairExchange {
 public:
   /// `rowGroup` numbers the pairs of a block.

@@ -104,18 +104,18 @@ private:
   Value queryPlaceBarrier();
   using CopyQueries =
       function_ref<void(Value target, GpuParam map, std::array<Value, 4> at)>;
-  /// All boxes of both maps' queries.
+  /// Calls `body` for all boxes of the queries of all maps.
   void forQueryBoxes(CopyQueries body);
-  /// All panels, which lie `panelBytes` apart, of the rows from `row` on of a
-  /// head of the batch or page `batch`, to that many blocks.
+  /// Copies all panels, which lie `panelBytes` apart, of the rows from `row` on
+  /// of a head of the batch or page `batch`, to `blocks` blocks.
   void copy(Value target, int64_t panels, int64_t panelBytes, GpuParam map,
             Value row, Value head, Value batch, Value barrier, int64_t blocks);
-  /// The keys from `key` on, of a batch or a page, to the rows of `position`
-  /// that begin at the byte `offset` of each panel.
+  /// Copies the keys from `row` on, of a batch or a page, to the rows of stage
+  /// `position` that begin at the byte `offset` of each panel.
   void bringKeys(Position position, Value offset, Value row, Value batch);
   /// The first key of a tile that this block brings.
   Value firstOfPart();
-  /// A tile from pages, each box from one.
+  /// Copies a tile from pages, each box from one page.
   void bringPages(Position position, Value firstKey);
 
   AttentionKernel &kernel;

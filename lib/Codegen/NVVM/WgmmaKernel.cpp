@@ -54,10 +54,11 @@ private:
   void locateGroup();
   void locateWarp();
   void locateQueries();
-  /// All tiles of keys of a tile of queries, from the stage `start` on; returns
-  /// the stage behind the last.
+  /// Multiplies all tiles of keys of a tile of queries, from the stage `start`
+  /// on; returns the stage behind the last.
   TensorRing::Position multiplyTiles(TensorRing::Position start);
-  /// `position`: the stage through which maps that are apart may go.
+  /// Combines the maps and stores rows. Maps that are apart may be passed
+  /// through the stage `position`.
   void combine(TensorRing::Position position);
   void meetReaders() {
     b.namedBarrier(b.i32(WgmmaBarriers::kReaders),
