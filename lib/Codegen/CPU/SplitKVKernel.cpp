@@ -200,7 +200,8 @@ Value SplitKVKernel::getBias(Value noiseHead, Value query) {
   return v.bias(batch, head, query, begin);
 }
 
-/// All items of the first map, then those of the second one.
+/// Emits work item `index` of scores, of map `number` if that is static: all
+/// items of the first map come before those of the second one.
 void SplitKVKernel::emitScores(std::optional<int> number, Value index,
                                Value scratch) {
   s = layOutScratch(scratch);

@@ -284,7 +284,7 @@ Value SplitKVKernel::emitDots(const Rows &rows, Value last,
   return folded.front().second;
 }
 
-/// One vector of the sums of two with `count` each. A sum has its lanes in
+/// Folds two vectors of `count` sums each into one. A sum has its lanes in
 /// every four lanes of a vector until there are four sums; from then on it has
 /// every fourth lane in a run of them. So the first two folds, of which there
 /// are most, move nothing over the borders of four lanes, which costs least.
