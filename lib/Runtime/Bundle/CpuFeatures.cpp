@@ -17,7 +17,7 @@ namespace {
 
 enum Register { EAX, EBX, ECX, EDX };
 
-/// Parts of the register file that the system must save (XCR0).
+/// Bits of XCR0 for the parts of the register file that the system must save.
 constexpr uint64_t kNone = 0, kYmm = 0x6, kZmm = 0xe6, kTiles = 0x60000;
 
 struct Feature {

@@ -182,7 +182,8 @@ bool ManifestReader::devicePart() {
   return true;
 }
 
-/// Every file of a part must be among the files, and hold the constants.
+/// Checks that every file of a part is among the files, and that the file of
+/// constants holds them.
 bool ManifestReader::checkDevices() {
   for (const DevicePart &part : manifest.devices) {
     std::vector<std::string> paths = {part.library};
@@ -304,7 +305,7 @@ bool ManifestReader::checkTensors(const WeightDeclaration &declared,
   return true;
 }
 
-/// Every tensor must lie behind the header of its file and end in it.
+/// Checks that every tensor lies behind the header of its file and ends in it.
 bool ManifestReader::checkPlaces() {
   size_t slot = 0;
   for (const WeightDeclaration &declared : manifest.signature.weights)

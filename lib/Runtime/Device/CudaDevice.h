@@ -48,7 +48,7 @@ struct ModuleState {
 
 class CudaDevice final : public diffattn_device {
 public:
-  /// Null on failure, with the status and message kept.
+  /// Opens a device. Null on failure, with the status and message kept.
   static CudaDevice *open(const diffattn_cuda_options &options,
                           int32_t &status);
 

@@ -49,7 +49,7 @@ struct Panels final : PackedWeight {
             p.K, p.transB},
         columns(columns), pairs(pairs) {}
   ~Panels() { free(data); }
-  /// False if there is no memory.
+  /// Allocates the panels. False if there is no memory.
   bool allocate(int64_t bytes) { return data = allocatePanels(bytes); }
 };
 

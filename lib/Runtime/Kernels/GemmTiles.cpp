@@ -34,7 +34,7 @@ struct TilePanels final : PackedWeight {
             [](PackedWeight *self) { delete static_cast<TilePanels *>(self); },
             p.N, p.K, p.transB} {}
   ~TilePanels() { free(data); }
-  /// False if there is no memory.
+  /// Allocates the panels. False if there is no memory.
   bool allocate(int64_t bytes) {
     data = static_cast<char *>(allocatePanels(bytes));
     return data;
@@ -78,8 +78,8 @@ private:
     return static_cast<const uint16_t *>(p.B) + batch * p.strideB;
   }
 
-  /// Elements [k0, k0 + k) of the columns [j, j + n) of op(B), n up to 32, as a
-  /// panel. k0 is a multiple of 32.
+  /// Packs elements [k0, k0 + k) of the columns [j, j + n) of op(B), n up to
+  /// 32, to a panel. k0 is a multiple of 32.
   void packPanel(const uint16_t *B, int64_t k0, int64_t k, int64_t j, int64_t n,
                  char *to) const {
     const int64_t ofK = p.transB ? 1 : p.ldb, ofColumn = p.transB ? p.ldb : 1;
@@ -159,7 +159,8 @@ private:
   int64_t sides() const { return gated ? 2 : 1; }
   const RightSide &side(int64_t index) const { return index ? *gated : first; }
 
-  /// Elements [k0, k0 + k) of an item's rows as tiles, zeros beyond both.
+  /// Copies elements [k0, k0 + k) of an item's rows to tiles, with zeros beyond
+  /// both.
   void copyRows(const Item &item, int64_t k0, int64_t k, char *to) const {
     const int64_t steps = divideCeil(k, kTileDepth);
     auto *A = static_cast<const uint16_t *>(p.A) + item.batch * p.strideA +
@@ -230,7 +231,7 @@ private:
     unit.end();
   }
 
-  /// The item's rows by 32 columns of each side, in a block of k.
+  /// Multiplies the item's rows by 32 columns of each side, in a block of k.
   void multiplyPanels(const Item &item, int64_t k0, int64_t k, int64_t j,
                       const Workspace &w) const {
     const int64_t n = std::min(kTilePanelColumns, item.n - j),

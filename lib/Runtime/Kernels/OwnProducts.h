@@ -24,8 +24,8 @@ T *allocate(int64_t count) {
   return static_cast<T *>(diffattn_rt_alloc(count * int64_t(sizeof(T))));
 }
 
-/// Memory of a packed weight, for `free`: in huge pages where it fills one.
-/// Null if there is none.
+/// Allocates memory of a packed weight, for `free`: huge pages where it fills
+/// one. Null if there is none.
 inline void *allocatePanels(int64_t bytes) {
   constexpr int64_t kHugePage = 2 << 20;
   const int64_t unit = bytes >= kHugePage ? kHugePage : 64;

@@ -66,7 +66,7 @@ struct QuantizedProduct {
     return {g, g * group + first, std::min(kRun, group - first)};
   }
 
-  /// Rows of A in a block of k, as tiles [rows / 16][runsOfBlock][...].
+  /// Copies rows of A in a block of k to tiles [rows / 16][runsOfBlock][...].
   void copyRows(const ProductTile &item, int64_t firstRun, int64_t lastRun,
                 char *to) const {
     const int64_t size = static_cast<int64_t>(dtypeSize(p.dtA));
@@ -84,7 +84,8 @@ struct QuantizedProduct {
       }
   }
 
-  /// Columns [j, j + n) in a block of k, as tiles, and their scales.
+  /// Widens columns [j, j + n) in a block of k to tiles, and copies their
+  /// scales.
   void widenPanel(int64_t j, int64_t n, int64_t firstRun, int64_t lastRun,
                   char *to, float *toScales) const {
     const int64_t columnBytes = p.K * bits / 8, groups = p.K / group;

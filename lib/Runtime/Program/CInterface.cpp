@@ -186,7 +186,7 @@ Failure diffattn_rt::viewArguments(const Signature &signature,
   return {};
 }
 
-/// All of a result but its memory.
+/// Describes a result, but for its memory.
 static Failure describeResult(SizeList shape, DType dtype,
                               const std::optional<int> &argument,
                               diffattn_result &out) {

@@ -129,7 +129,7 @@ RowFunction chooseRowFunction(DType from, DType to) {
   }
 }
 
-/// All rows of one weight, on all threads.
+/// Converts all rows of one weight, on all threads.
 void convertRows(Rearranged rearranged) {
   struct Work {
     Rearranged rearranged;

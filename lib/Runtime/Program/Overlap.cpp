@@ -12,7 +12,8 @@
 using namespace diffattn_rt;
 
 namespace {
-/// Sums of products of strides and counts do not fit into 64 bits.
+/// The type of sums of products of strides and counts, which 64 bits do not
+/// hold.
 using Wide = __int128;
 
 /// `stride * x` for an x from 0 to `last`.

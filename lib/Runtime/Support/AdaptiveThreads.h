@@ -21,7 +21,7 @@
 
 namespace diffattn_rt {
 
-/// One region, as its caller saw it. Times are in nanoseconds.
+/// Times of one region at its caller, in nanoseconds.
 struct RegionTimes {
   int64_t threads = 1;
   /// Times at which the caller entered and left, by a monotonic clock.
@@ -62,7 +62,7 @@ public:
     return maxThreads < limit ? maxThreads : limit;
   }
 
-  /// True if the work of a region that begins now is wanted.
+  /// Whether the work of a region that begins now is to be measured.
   bool asksForWork(int64_t now) const { return now < measuringEnd; }
 
   /// Records the times of a region whose threads `choose` has limited.

@@ -146,7 +146,7 @@ struct ShareSpan {
   const int32_t depth;
 };
 
-/// One thread's share of the loop.
+/// Runs one thread's share of the loop.
 void runShare(void *arg) {
   Loop &loop = *static_cast<Loop *>(arg);
   const ShareSpan span(loop);
@@ -175,7 +175,7 @@ void runShare(void *arg) {
   diffattn_rt_release(mark);
 }
 
-/// One thread's share of a loop that is timed.
+/// Runs one thread's share of a loop that is timed.
 void runTimedShare(void *arg) {
   Loop &loop = *static_cast<Loop *>(arg);
   const int64_t begin = nanoseconds();

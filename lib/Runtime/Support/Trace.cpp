@@ -68,7 +68,7 @@ struct Own {
 };
 thread_local Own own;
 
-/// Null if this thread has none in this recording.
+/// The spans of this thread; null if it has none in this recording.
 ThreadSpans *findSpans() {
   return own.number == recording.number.load(std::memory_order_relaxed)
              ? own.spans.get()
@@ -108,7 +108,7 @@ size_t characterBytes(std::string_view text) {
   return bytes;
 }
 
-/// Text between quotes. Names of functions may hold any bytes.
+/// `text` as a JSON string. Names of functions may hold any bytes.
 std::string quote(std::string_view text) {
   std::string quoted = "\"";
   while (!text.empty()) {

@@ -106,7 +106,7 @@ typedef enum diffattn_tensor_operand {
   DIFFATTN_TENSOR_O = 5,
 } diffattn_tensor_operand;
 
-/// Bytes of a tensor map, of which its address is a multiple.
+/// Size and alignment of a tensor map, in bytes.
 #define DIFFATTN_TENSOR_MAP_BYTES 128
 
 /// A tensor of 16-bit floats in memory, [batches, heads, rows, columns] with
@@ -136,9 +136,9 @@ typedef struct diffattn_product {
   float beta;
 } diffattn_product;
 
-/// Null if devices multiply these: A and B of one type, C of the same or, for
-/// 16-bit floats, f32, and rows that do not overlap. Else a message, valid
-/// until the thread's next call.
+/// Checks that devices compute the product: A and B of one type, C of the same
+/// or, for 16-bit floats, f32, and rows that do not overlap. Returns null, or a
+/// message that is valid until the thread's next call.
 DIFFATTN_RT_EXPORT const char *
 diffattn_device_check_product(const diffattn_product *product);
 
@@ -157,16 +157,16 @@ struct diffattn_device {
 
   //===-- Memory ----------------------------------------------------------===//
 
-  /// Memory that is aligned to 256, with undefined contents. `name` is for
-  /// messages.
+  /// Allocates device memory, aligned to 256 bytes, with undefined contents.
+  /// `name` is for messages.
   int32_t (*allocate)(diffattn_device *device, int64_t bytes, const char *name,
                       diffattn_address *out);
   /// Frees the memory, once work that may use it has ended. 0 is ignored.
   int32_t (*release)(diffattn_device *device, diffattn_address memory);
-  /// Memory of the host at an address that stays, which the device copies from
-  /// and to without a stop in between, also in a graph. Undefined contents.
+  /// Allocates pinned host memory, with undefined contents: the device copies
+  /// from and to it without a staging copy, also in a graph.
   int32_t (*host_allocate)(diffattn_device *device, int64_t bytes, void **out);
-  /// Null is ignored.
+  /// Frees pinned host memory. Null is ignored.
   int32_t (*host_release)(diffattn_device *device, void *memory);
   /// Marks a range of an allocation as a buffer of its own, in place of those
   /// that were there: a checking device then finds accesses beyond it. Recorded

@@ -61,14 +61,14 @@ DIFFATTN_RT_EXPORT void diffattn_rt_adapt_threads(int32_t on);
 // Workspace
 //===----------------------------------------------------------------------===//
 
-/// Memory of the calling thread's arena, 64-byte aligned, uninitialised. It
-/// lives until a `release` of a mark taken before it. The arena keeps its
-/// pages, so a call that was made before maps none.
+/// Allocates from the calling thread's arena, 64-byte aligned, uninitialised.
+/// The memory lives until a `release` of a mark taken before it. The arena
+/// keeps its pages, so a call that was made before maps none.
 DIFFATTN_RT_EXPORT void *diffattn_rt_alloc(int64_t bytes);
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_mark(void);
 DIFFATTN_RT_EXPORT void diffattn_rt_release(int64_t mark);
 
-/// Memory that a function returns to its caller: as diffattn_rt_alloc, unless
+/// Allocates memory of a function's result: as diffattn_rt_alloc, unless
 /// the calling thread keeps results; then it is of malloc and belongs to the
 /// caller that takes it.
 DIFFATTN_RT_EXPORT void *diffattn_rt_alloc_result(int64_t bytes);
@@ -110,7 +110,7 @@ typedef enum diffattn_weight_flags {
 typedef enum diffattn_gemm_flags {
   /// B is [N,K], as a linear layer's weight; otherwise [K,N].
   DIFFATTN_GEMM_TRANSPOSE_B = 1,
-  /// Every sum is in the order of k, one fused multiply-add (or, where the CPU
+  /// Adds up in the order of k, one fused multiply-add (or, where the CPU
   /// has none, product and addition) after the other: a row of C is bitwise the
   /// same for every M, position and number of threads. Always the runtime's own
   /// code, which packs a weight at its first product, whatever M is.

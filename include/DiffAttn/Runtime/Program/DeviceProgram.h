@@ -72,8 +72,8 @@ public:
   static constexpr int64_t aligned(int64_t bytes) {
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
-  /// Memory for an array that stays on the device between calls; its contents
-  /// are undefined. Released by its owner, before the program goes.
+  /// Allocates an array that stays on the device between calls, with undefined
+  /// contents. Its owner releases it, before the program is destroyed.
   Failure allocate(int64_t bytes, diffattn_address &address);
   Failure release(diffattn_address address);
   /// Copies between such memory and the host's, and waits for the copy.
@@ -103,7 +103,7 @@ private:
 
   explicit DeviceProgram(DeviceHandle device) : device(std::move(device)) {}
 
-  /// Memory that is kept for the next call.
+  /// Device memory that is kept for the next call.
   struct Buffer {
     diffattn_address address = 0;
     int64_t bytes = 0;

@@ -41,11 +41,11 @@ protected:
   bool text(std::string &value) { return json.string(value); }
   bool number(uint64_t &value) { return json.integer(value); }
   bool number(int64_t &value);
-  /// Numbers, or null for any size.
+  /// Reads a list of sizes: numbers, or null for a dynamic one.
   bool sizes(std::vector<int64_t> &list);
   bool dtype(DType &value);
 
-  /// One more function of `signature`.
+  /// Reads a function and adds it to `signature`.
   bool function(Signature &signature);
   /// Reads a declaration; `other` reads further members of the object.
   bool weight(WeightDeclaration &declared, const Member &other);

@@ -15,8 +15,7 @@
 
 namespace diffattn_rt {
 
-/// Elements of any container that has them side by side. The container must
-/// outlive it.
+/// A view of the elements of any contiguous container, which must outlive it.
 template <typename T>
 class ListRef {
 public:

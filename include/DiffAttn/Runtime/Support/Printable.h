@@ -22,7 +22,7 @@ enum class Lines { Keep, Escape };
 /// changes nothing more.
 std::string printable(std::string_view text, Lines lines = Lines::Escape);
 
-/// One word of a command that can be pasted into a shell.
+/// `word` quoted as one word of a command that can be pasted into a shell.
 std::string quoteForShell(std::string_view word);
 
 } // namespace diffattn_rt

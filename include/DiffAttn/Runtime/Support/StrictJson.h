@@ -30,11 +30,11 @@ public:
   /// Reads an integer that may be negative.
   bool signedInteger(int64_t &value);
   bool boolean(bool &value);
-  /// Reads `null` if it is the next value, and says whether it was.
+  /// Reads `null` if it is the next value. Returns whether it was.
   bool eatNull();
-  /// Any value.
+  /// Skips a value of any kind.
   bool skip();
-  /// Nothing but white space is left.
+  /// Reads the end: nothing but white space is left.
   bool end();
 
   /// Whether the next value starts with `c`.
