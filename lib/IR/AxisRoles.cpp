@@ -25,7 +25,7 @@ static bool isNumber(MutableOperandRange optional, unsigned number) {
   return !optional.empty() && isNumber(optional[0], number);
 }
 
-/// Keys or values: of each batch, or in pages, with their place in it.
+/// The axes of keys or values: of batches, or of pages and rows in them.
 static Axes keyAxes(DifferentialMapsOpInterface op, Layout layout) {
   Axes axes = headSplit(layout, Kind::Key);
   if (op.isPaged())

@@ -13,7 +13,8 @@ using namespace mlir::diffattn;
 
 using EmitError = function_ref<InFlightDiagnostic()>;
 
-/// Threads share out the rows of a tile evenly, whatever its width.
+/// Checks a number of warps: threads must share the rows of a tile evenly,
+/// whatever its width.
 static LogicalResult verifyPowerOf2(EmitError emitError, StringRef name,
                                     int64_t value) {
   if (llvm::isPowerOf2_64(value))

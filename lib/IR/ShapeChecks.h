@@ -48,7 +48,7 @@ struct ShapeRules {
   SmallVectorImpl<SizeRelation> *open;
 };
 
-/// All rules of an op: its verifier.
+/// Checks all rules of an op, as its verifier does.
 LogicalResult verifyRules(AttentionOp op, ShapeRules rules);
 LogicalResult verifyRules(AttentionBackwardOp op, ShapeRules rules);
 LogicalResult verifyRules(OnlineAttentionOp op, ShapeRules rules);

@@ -75,7 +75,7 @@ struct GlobalReader {
                 << ", but got " << attr;
   }
 
-  /// Null if it is not there.
+  /// Reads an attribute; null if it is absent.
   template <typename Attr>
   Attr read(StringRef name, StringRef expected) {
     Attribute attr = global->getAttr(("diffattn." + name).str());
@@ -85,7 +85,7 @@ struct GlobalReader {
     return typed;
   }
 
-  /// An i64 from `least` to `most`; 0 without one.
+  /// Reads an i64 from `least` to `most`; 0 if it is absent.
   int64_t readInteger(StringRef name, int64_t least, int64_t most) {
     std::string expected =
         ("an i64 from " + Twine(least) + " to " + Twine(most)).str();

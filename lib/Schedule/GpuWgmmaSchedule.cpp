@@ -72,7 +72,7 @@ static std::string getWidths(const GpuAttentionShape &shape) {
          std::to_string(shape.valueDim);
 }
 
-/// All that keeps kernels by warpgroups from `shape` on `target`, but for
+/// The reasons against kernels by warpgroups for `shape` on `target`, but for
 /// widths beyond those of the table.
 static SmallVector<std::string> getReasons(const GpuAttentionShape &shape,
                                            const GpuTarget &target) {

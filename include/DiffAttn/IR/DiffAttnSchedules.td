@@ -288,7 +288,7 @@ def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// Two maps of so many queries fill a tile of rows.
+    /// The most queries: both maps of so many fill a tile of rows.
     static constexpr int64_t kMaxQueries = 8;
     /// Keys of a tile that a warp takes.
     static constexpr int64_t kKeysOfWarp = 16;

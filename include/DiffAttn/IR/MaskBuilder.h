@@ -74,8 +74,8 @@ struct MaskTile {
 struct VisibleRange {
   /// No query of the tile sees a key outside of [begin, end).
   MaskValue begin, end;
-  /// All queries of the tile see all keys of [wholeBegin, wholeEnd), unless
-  /// nothing of that kind is known.
+  /// All queries of the tile see all keys of [wholeBegin, wholeEnd), if
+  /// `knowsWhole`.
   MaskValue wholeBegin, wholeEnd;
   bool knowsWhole = true;
 };

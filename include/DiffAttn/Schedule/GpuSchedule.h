@@ -43,8 +43,8 @@ struct GpuAttentionShape {
   bool savesRows = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;
-  /// All tiles of queries see the same number of keys: nothing hides any, and
-  /// no sequence is packed.
+  /// Whether all tiles of queries see the same number of keys: nothing hides
+  /// any, and no sequence is packed.
   bool even = false;
 };
 
@@ -142,7 +142,8 @@ constexpr int32_t kGpuDecodeBlocksPerSM = 2;
 struct GpuSplitRow {
   int64_t minKeys, splitKeys;
 };
-/// Rows of more keys first; the last one takes any number.
+/// The table of ranges of keys: rows of more keys first; the last one takes any
+/// number.
 ArrayRef<GpuSplitRow> getGpuSplitTable();
 
 /// The kernel for `shape` on `target`: from the table where it has the widths,

@@ -19,7 +19,7 @@ struct GpuTiles {
   bool qInRegisters = false;
   /// Not 0: few queries, all maps in one tile of rows, keys split in blocks.
   int64_t splitKeys = 0;
-  /// One warp more brings K and V by tensor maps.
+  /// Whether one warp more copies K and V by tensor maps.
   bool bulk = false;
   /// Maps of a row: with 1 there is no Q2 and no K2.
   int64_t maps = 2;
@@ -33,12 +33,12 @@ struct GpuTiles {
   int64_t getRows() const;
 };
 
-/// Rows in shared memory are padded to so many elements, so that a row, or two,
-/// fill whole 128 bytes.
+/// The multiple of elements to which rows in shared memory are padded, so that
+/// one or two rows fill whole 128 bytes.
 constexpr int64_t kGpuWidthMultiple = 32;
 
-/// Rows that tensor maps bring lie in panels of so many 16-bit columns, 128
-/// bytes, whose 16-byte chunks are exchanged in units of 8 rows (the 128-byte
+/// 16-bit columns and bytes of a row of a panel, in which tensor maps copy
+/// rows. 16-byte chunks are exchanged in units of 8 rows (the 128-byte
 /// swizzle).
 constexpr int64_t kGpuPanelWidth = 64, kGpuPanelPitch = 128;
 
@@ -76,7 +76,7 @@ struct GpuSharedLayout {
   };
   /// Bytes from one row to the next, of queries and keys, and of values.
   int64_t headPitch = 0, valuePitch = 0;
-  /// Queries of one map; of all where keys are split.
+  /// Bytes of the queries of one map; of all maps where keys are split.
   int64_t queryBytes = 0;
   /// Bytes from one key of a tile to the next. Its 64 columns may lie in panels
   /// of their own.
@@ -112,9 +112,9 @@ struct GpuSharedLayout {
   /// Warps of a block that adds parts up.
   static constexpr int64_t kSumWarps = 32;
   int64_t mergeWeights = 0, mergeMaxima = 0, mergeSums = 0, mergeColumns = 0;
-  /// Bytes of an mbarrier, and of those of so many stages: one for the queries;
-  /// of each stage one for K, one for V and one for its being read. Persistent
-  /// blocks have one more, for the queries' being read.
+  /// Bytes of an mbarrier, and of those of `stages` stages: one for the
+  /// queries; for each stage one for K, one for V and one for its release.
+  /// Persistent blocks have one more, for the release of the queries.
   static constexpr int64_t kBarrierBytes = 8;
   static int64_t barrierBytes(int64_t stages) {
     return (1 + 3 * stages) * kBarrierBytes;

@@ -55,18 +55,18 @@ int64_t choosePrefetch(TimeReads timeReads);
 /// The facts, measured at the first call unless they were recalled.
 HostFacts getHostFacts();
 
-/// Whether they were measured or recalled.
+/// Whether the facts have been measured or recalled.
 bool knowsHostFacts();
 
-/// Facts that were measured on a CPU of this signature before. The first that
-/// are known stay.
+/// Sets facts that were measured on a CPU of this signature before, unless they
+/// are known already.
 void recallHostFacts(const HostFacts &facts);
 
 /// The CPU as CPUID describes it, and the version of the measurement. Facts
 /// hold for every CPU of equal text.
 std::string getHostSignature();
 
-/// Facts as text, and back; nothing if the text is no such one.
+/// Converts facts to text, and back; nothing if the text is not valid.
 std::string writeHostFacts(const HostFacts &facts);
 std::optional<HostFacts> parseHostFacts(StringRef text);
 
