@@ -36,7 +36,7 @@ static constexpr StringRef kWideVectors[] = {"-prefer-256-bit"};
 /// it (HostFacts.h).
 static constexpr int64_t kPrefetchBytes = 4096;
 
-/// The targets, best first. `paysHere` tests those that are not the best on
+/// The targets, best first. `isFastHere` tests those that are not the best on
 /// every CPU with their features.
 static const CpuTarget kCpuTargets[] = {
     {"amx", "x86-64-v4", kWideVectors, kAmxFeatures, 64, 32,
@@ -100,7 +100,7 @@ std::string mlir::diffattn::getNativeRefusal() {
 
 /// Whether code for `target` is the best on this machine, which has its
 /// features.
-static bool paysHere(const CpuTarget &target) {
+static bool isFastHere(const CpuTarget &target) {
   return !target.hasBf16Dot() || getHostFacts().hasFastBf16Dot;
 }
 
@@ -127,7 +127,7 @@ int64_t CpuTarget::getBusyPrefetchBytes() const {
 std::optional<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name) {
   const bool native = name == "native";
   for (const CpuTarget &row : kCpuTargets) {
-    if (native ? !hostSupports(row) || !paysHere(row) : row.name != name)
+    if (native ? !hostSupports(row) || !isFastHere(row) : row.name != name)
       continue;
     CpuTarget target = row;
     if (native) {

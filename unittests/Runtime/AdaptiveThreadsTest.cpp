@@ -34,7 +34,7 @@ struct Program {
     RegionTimes region;
     region.threads = adaptive.choose(maxThreads);
     region.begin = now;
-    const bool measured = adaptive.asksForWork(now);
+    const bool measured = adaptive.measuresWork(now);
     now += region.threads == 1 ? work : work / region.threads + late;
     region.end = now;
     if (region.threads > 1 && measured)
@@ -73,9 +73,9 @@ TEST(AdaptiveThreads, AfterAGoodTimeTheSecondOne) {
   Program program(2);
   while (program.now < 1000 * kMillisecond)
     program.run(20 * kMicrosecond, 0);
-  EXPECT_FALSE(program.adaptive.asksForWork(program.now));
+  EXPECT_FALSE(program.adaptive.measuresWork(program.now));
   program.run(20 * kMicrosecond, 4 * kMillisecond);
-  EXPECT_TRUE(program.adaptive.asksForWork(program.now));
+  EXPECT_TRUE(program.adaptive.measuresWork(program.now));
   EXPECT_EQ(program.run(20 * kMicrosecond, 4 * kMillisecond), 2);
   EXPECT_EQ(program.run(20 * kMicrosecond, 4 * kMillisecond), 1);
 }

@@ -222,7 +222,7 @@ private:
   void forRows(amx::TileType type,
                function_ref<void(Value row, Value at)> body);
   void copy(Value from, Value to);
-  void handOn(Operation *terminator);
+  void carryTiles(Operation *terminator);
   void rewriteOp(amx::TileZeroOp op);
   void rewriteOp(amx::TileLoadOp op);
   void rewriteOp(amx::TileStoreOp op);
@@ -300,7 +300,7 @@ void TileMemory::copy(Value from, Value to) {
 /// Copies the tiles that `terminator` passes to the next round of its loop to
 /// memory of the loop. A tile that came into the round as an argument, or by an
 /// op between, may lie where another is to go, so it is copied aside first.
-void TileMemory::handOn(Operation *terminator) {
+void TileMemory::carryTiles(Operation *terminator) {
   b.setInsertionPoint(terminator);
   b.setLoc(terminator->getLoc());
   SmallVector<std::pair<OpOperand *, Value>> moves;
@@ -417,7 +417,7 @@ LogicalResult TileMemory::rewrite() {
                              "tile_store, tile_mulf and tile_muli on tiles");
   }
   for (Operation *terminator : terminators)
-    handOn(terminator);
+    carryTiles(terminator);
   return success();
 }
 

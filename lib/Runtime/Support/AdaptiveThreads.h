@@ -63,7 +63,7 @@ public:
   }
 
   /// Whether the work of a region that begins now is to be measured.
-  bool asksForWork(int64_t now) const { return now < measuringEnd; }
+  bool measuresWork(int64_t now) const { return now < measuringEnd; }
 
   /// Records the times of a region whose threads `choose` has limited.
   void record(const RegionTimes &region);

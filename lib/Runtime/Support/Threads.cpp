@@ -206,7 +206,7 @@ void runAdaptively(Loop &loop, int64_t threads) {
   times.begin = nanoseconds();
   if (threads == 1) {
     runShare(&loop);
-  } else if (adaptive.asksForWork(times.begin)) {
+  } else if (adaptive.measuresWork(times.begin)) {
     GOMP_parallel(runTimedShare, &loop, static_cast<unsigned>(threads),
                   /*flags=*/0);
     times.work = loop.callerWork + loop.othersWork.load();
