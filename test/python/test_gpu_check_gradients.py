@@ -67,7 +67,7 @@ def test_every_case_has_its_operands(layout):
 
 @pytest.mark.parametrize("name", ["v1", "gate", "softcap", "one-map", "shared heads"])
 def test_the_formulas_are_those_of_autograd(name):
-    """Of the forward call in f64, whose every op PyTorch differentiates."""
+    """The formulas agree with autograd of the forward call in f64, whose every op PyTorch differentiates."""
     case = {"v1": dict(heads=(2, 2, 2, 2, 2), causal=True, norm=True, extra=("weight",)),
             "gate": dict(heads=(2, 2, 1, 1, 1), shared_keys=True, sigmoid=True, extra=("gate",)),
             "softcap": dict(heads=(2, 2, 2, 2, 2), softcap=3.0, extra=("bias", "heads")),

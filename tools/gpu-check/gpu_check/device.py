@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-# Of the device table, and of packs.
+# Versions of the device table, and of packs.
 VERSION, PACK_VERSION = 4, 7
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 # A tensor map: its bytes, and what of it is the same for every operand (diffattn_rt_device_tensor_map).
@@ -17,7 +17,7 @@ _p, _i32, _i64, _u32, _u64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ct
 
 
 class DeviceError(Exception):
-    """What the device said."""
+    """An error of the device, with its message."""
 
 
 class Properties(ctypes.Structure):

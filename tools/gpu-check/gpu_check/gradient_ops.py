@@ -14,7 +14,7 @@ VARIANTS = [
     ("gradients-one-map", 64, 64, (4, 0, 2, 0, 2), False, [CAUSAL], []),
     ("gradients-one-map-128", 128, 128, (4, 0, 1, 0, 1), False, [CAUSAL], []),
 ]
-#: What else the code of a kernel depends on: attributes, operands.
+#: Other features on which the code of a kernel depends: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([], ["mask"]), ([], ["segments"]), ([], ["segments-i64"]),
             ([SOFTCAP], ["bias", "segments-i64"])]
 #: Widths, and whether both maps read one K; None: there is one map.

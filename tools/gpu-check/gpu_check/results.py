@@ -7,7 +7,7 @@ OURS, PLAIN = "diffattn", "diffattn, mma.sync"
 #: that take several tiles of queries, and with a block for each.
 DENSE, CLUSTERS, OVERLAPPED = "diffattn, dense", "diffattn, clusters of two", "diffattn, overlapped"
 PERSISTENT, BLOCKS = "diffattn, persistent blocks", "diffattn, a block a tile"
-# Of (64,128): a warpgroup has both maps of its rows, with persistent blocks or a block for each tile, or one map.
+# Kernels of (64,128): a warpgroup has both maps of its rows, with persistent blocks or a block for each tile, or one map.
 BOTH_PERSISTENT, BOTH_BLOCKS, ONE_MAP = "diffattn, both maps, persistent", "diffattn, both maps, a block a tile", "diffattn, one map"
 # Seconds of each part. With what a process may take beyond them (check.py), those that run by default take less than 10 minutes, and so
 # does each of the others.

@@ -9,7 +9,7 @@ from .device import Pack
 from .one_check import PLAIN
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-#: Those with @plain: by kernels of all chips, where the ones before are for this chip alone.
+#: Cases of the sanitizer. With @plain they run by kernels of all chips, otherwise by kernels for this chip alone.
 CASES = ("v1_bf16", "v1_bf16_decode", "v1_wide_f16", "v2_bf16", "v1_sums_bf16", "v1_bf16@plain", "v1_bf16_decode@plain", "v1_wide_f16@plain",
          "v1_sums_bf16@plain", "v1_sums_bf16_decode@plain", "gradients_v1_bf16", "gradients_v2_f16", "gradients_v1_bf16@plain")
 PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",

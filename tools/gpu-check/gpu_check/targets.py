@@ -48,7 +48,7 @@ HOPPER = [
     Goal("decode", "B32, 8k, pages of 64", (DENSE,), 0.93, 0.98)]
 
 
-#: Of gradients: parts of the product, and against two calls. Nothing was measured yet.
+#: Goals of gradients: parts of the product, and against two calls. Nothing was measured yet.
 GRADIENTS = [
     Goal("backward", "causal 16k", must=0.46, aim=0.54, field="nominal_tflops", of="gemm_tflops"),
     Goal("backward", "full 16k", must=0.50, aim=0.58, field="nominal_tflops", of="gemm_tflops"),

@@ -12,16 +12,16 @@ from . import cases, check_timing, exact_attention, gradients, operands, peers, 
 from .journal import Journal
 from .results import OURS, PLAIN
 
-#: Of a row, beside its samples: the reference, and plans of peers.
+#: Seconds of a row beside its samples: the reference, and plans of peers.
 LIMIT = 90
-#: What a call reads or writes once.
+#: Tensors that a call reads or writes once.
 MOVED = ("q1", "k1", "q2", "k2", "v", "d_out", "x", "o2")
 #: Gradients that every contestant makes.
 COMPARED = ("d_q1", "d_k1", "d_q2", "d_k2", "d_v")
 
 
 class Row(typing.NamedTuple):
-    """What is timed, by how many seconds of samples, and against whom. `whole`: the forward call as well."""
+    """A timed case, the seconds of its samples, and its peers. `whole`: the forward call as well."""
     name: str
     case: str
     batch: int
