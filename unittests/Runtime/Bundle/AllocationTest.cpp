@@ -187,7 +187,7 @@ void failEach(const std::function<Outcome()> &scenario) {
     EXPECT_EQ(outcome.status, 0)
         << "after " << number << ": " << diffattn_bundle_last_error();
     EXPECT_EQ(outcome.numbers, expected.numbers) << number;
-    // What the first runs made is kept by the process.
+    // The process keeps what the first runs allocated.
     if (number == 10)
       before = mallinfo2().uordblks;
   }

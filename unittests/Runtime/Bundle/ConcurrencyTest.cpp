@@ -30,7 +30,7 @@ protected:
   static void SetUpTestSuite() { bundle = std::make_unique<SmallBundle>(); }
   static void TearDownTestSuite() { bundle.reset(); }
 
-  /// What `compute` gives where nothing else runs.
+  /// Numbers of `compute` where nothing else runs.
   static std::vector<float> getExpected(int64_t tokens) {
     Outcome outcome;
     diffattn_bundle *opened = openBundle(bundle->getPath(), outcome);
