@@ -26,10 +26,10 @@ there() {
   local pytest="$venv/bin/python -m pytest -p no:cacheprovider -p prebuilt -v --color=no" native="-k 'amx and not emulated'"
   case $1 in
     products) echo "$build/unittests/TargetTests --gtest_brief=1 && $build/unittests/BundleTests --gtest_brief=1 && $build/unittests/RuntimeTests --gtest_filter='*Native*'" ;;
-    attention) echo "$pytest test/python/test_amx_native.py" ;;
-    kernels) echo "$pytest $native" test/python/test_{attention_exact,f32_result,mask_blocks,attention_random}.py ;;
-    gradients) echo "$pytest $native test/python/test_backward_kernel.py" ;;
-    decode) echo "$pytest $native test/python/test_decode_tiles.py" ;;
+    attention) echo "$pytest test/python/cpu/test_amx_native.py" ;;
+    kernels) echo "$pytest $native" test/python/attention/test_{attention_exact,f32_result,mask_blocks,attention_random}.py ;;
+    gradients) echo "$pytest $native test/python/cpu/test_backward_kernel.py" ;;
+    decode) echo "$pytest $native test/python/cpu/test_decode_tiles.py" ;;
     bundle) echo "$pytest test/amx/test_bundle.py" ;;
     *) die "expected one of the parts products, attention, kernels, gradients, decode, bundle, but got '$1'" ;;
   esac
@@ -116,7 +116,7 @@ rm -rf "$work/disk"
 say "compiling here what runs there"
 rm -rf "$job" "$work/job.img"
 mkdir -p "$job"
-environment() { echo "AMX_CHECK_JOB=$1 DIFFATTN_CACHE_DIR=$2 PYTHONPATH=$root/test/amx:$root/test/python OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1"; }
+environment() { echo "AMX_CHECK_JOB=$1 DIFFATTN_CACHE_DIR=$2 PYTHONPATH=$root/test/amx:$root/test/python/support:$root/test/python/attention:$root/test/python/cpu OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1"; }
 {
   echo 'job=$PWD failed=0'
   echo "cd $root && export $(environment '$job' /tmp/cache)"

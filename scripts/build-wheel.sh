@@ -56,5 +56,5 @@ say "wrote $output/$wheel: $(stat -c %s "$output/$wheel" | awk '{ printf "%.1f M
 if [ $check = 1 ]; then
   setup_test_packages
   setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
-  (cd "$root" && DIFFATTN_WHEEL_FILE="$output/$wheel" "$venv/bin/python" -m pytest -q test/python/test_wheel_binary.py)
+  (cd "$root" && DIFFATTN_WHEEL_FILE="$output/$wheel" "$venv/bin/python" -m pytest -q test/python/tools/test_wheel_binary.py)
 fi

@@ -151,7 +151,7 @@ def record_kernels():
 
 def record(args):
     """Some six minutes of a core."""
-    sys.path[:0] = [str(ROOT / "python"), str(ROOT / "test/python")]
+    sys.path[:0] = [str(ROOT / "python"), str(ROOT / "test/python/support")]
     entries = {}
     with tempfile.TemporaryDirectory() as folder:
         parts = dict(calls=record_calls, models=lambda: record_models(pathlib.Path(folder)), graphs=record_graphs,

@@ -38,9 +38,9 @@ say "GoogleTest"
 DIFFATTN_FUZZ_CASES=${DIFFATTN_FUZZ_CASES:-15000} run_unit_tests
 
 say "pytest"
-(cd "$root" && LD_PRELOAD=$(clang_runtime) "$venv/bin/python" -m pytest -q --capture=sys -m "not oracle" test/python --ignore=test/python/test_docs.py \
-  --ignore=test/python/test_source_rules.py --ignore=test/python/test_wheel_binary.py --ignore=test/python/test_step_benchmark.py \
-  --deselect test/python/test_runtime.py::test_a_whole_model_compiles_and_loads_fast) || failed+=(pytest)
+(cd "$root" && LD_PRELOAD=$(clang_runtime) "$venv/bin/python" -m pytest -q --capture=sys -m "not oracle" test/python --ignore=test/python/tools/test_docs.py \
+  --ignore=test/python/tools/test_source_rules.py --ignore=test/python/tools/test_wheel_binary.py --ignore=test/python/tools/test_step_benchmark.py \
+  --deselect test/python/runtime/test_runtime.py::test_a_whole_model_compiles_and_loads_fast) || failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then
   die "failed: ${failed[*]}"

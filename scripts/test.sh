@@ -52,7 +52,7 @@ run_pytest() {
 if [ $newest = 1 ]; then
   say "pytest, with $(cd "$root" && grep -Eo '^(torch|transformers|timm|torch-mlir|onnx|jax)==[^ ]+' "${requirements[0]}" | tr '\n' ' ')"
   cd "$root"
-  run_pytest test/python/models test/python/test_{torch,onnx,jax}*.py test/python/test_import.py
+  run_pytest test/python/models test/python/import/{torch,onnx,jax} test/python/import/graphs/test_import.py
   [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
   exit 0
 fi
@@ -65,7 +65,7 @@ if [ -z "${MLIR_DIR:-}" ]; then
   export DIFFATTN_WHEEL_FILE
 else
   say "without the wheel and its tests: it is made of Debian's MLIR, not of $MLIR_DIR"
-  options+=(--ignore=test/python/test_wheel_binary.py)
+  options+=(--ignore=test/python/tools/test_wheel_binary.py)
 fi
 
 say "lit"

@@ -7,8 +7,8 @@
 //
 // Reads many modules, raises each, interprets it before and after, and prints
 // a line for each: `SEED VERDICT DETAIL`. Before a module it prints
-// `SEED begins`, so that a crash has a name. test/python/raising_fuzz drives
-// it.
+// `SEED begins`, so that a crash has a name. test/python/fuzz/raising_fuzz
+// drives it.
 //
 //===----------------------------------------------------------------------===//
 #include "Comparison.h"

@@ -4,10 +4,16 @@ import gc
 import os
 import pathlib
 import random
+import sys
 
 import pytest
 
-from paths import ROOT
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
+from paths import MODULES, ROOT  # noqa: E402
+
+sys.path[:1] = map(str, MODULES)
+# Threads that spin while they wait slow a busy machine down; to be said before any library with OpenMP is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_addoption(parser):

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from conftest import ROOT
+from paths import ROOT
 
 TINY = ROOT / "examples" / "tiny-lm"
 

@@ -3,7 +3,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import ROOT, write_checkpoint
+from checkpoints import write_checkpoint
+from paths import ROOT
 from kernel_library import runnable_isas
 from test_builders import FEW_LAYERS, SMALL
 

@@ -1,7 +1,7 @@
 """Models whose functions are captured once: what a captured graph gives is what a call gives, to the last bit."""
 import numpy as np
 import pytest
-from conftest import cached_logits
+from checkpoints import cached_logits
 from test_builders import FEW_LAYERS, SMALL
 from test_simulated import PICTURE, both  # noqa: F401
 

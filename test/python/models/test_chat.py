@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from paths import ROOT
 from serving_client import TINY
 
 import diffattn

@@ -4,7 +4,8 @@ import struct
 
 import numpy as np
 import pytest
-from conftest import ROOT, write_checkpoint
+from checkpoints import write_checkpoint
+from paths import ROOT
 
 from diffattn import cli, models
 from diffattn.checkpoint import CheckpointError, open_checkpoint

@@ -7,7 +7,7 @@ import pytest
 import safetensors.torch
 import torch
 import transformers
-from conftest import assert_near, cached_logits
+from checkpoints import assert_near, cached_logits
 
 import diffattn
 from diffattn import models

@@ -2,7 +2,7 @@
 import edifice_reference as reference
 import numpy as np
 import pytest
-from conftest import assert_near, write_checkpoint
+from checkpoints import assert_near, write_checkpoint
 
 import diffattn
 from diffattn.models import edifice

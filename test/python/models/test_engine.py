@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from paths import ROOT
 from test_paged import CONFIG, load  # noqa: F401
 
 import diffattn

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from paths import ROOT
 
 import diffattn
 from diffattn import cli

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from conftest import write_checkpoint
+from checkpoints import write_checkpoint
 
 import diffattn
 from diffattn.models import layers, motif

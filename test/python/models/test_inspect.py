@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import write_checkpoint
+from checkpoints import write_checkpoint
 from test_builders import SMALL, opt  # noqa: F401
 
 import diffattn

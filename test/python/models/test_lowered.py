@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from paths import ROOT
 from test_builders import ATTENTIONS, SMALL
 
 import diffattn

@@ -10,7 +10,8 @@ import zlib
 import browser
 import numpy as np
 import pytest
-from conftest import ROOT, assert_near
+from checkpoints import assert_near
+from paths import ROOT
 
 from diffattn import cli, maps
 from diffattn.errors import InputError, RunError, UsageError

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import assert_near, write_checkpoint
+from checkpoints import assert_near, write_checkpoint
 
 import diffattn
 

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import write_checkpoint
+from checkpoints import write_checkpoint
 from kernel_library import runnable_isas
 from test_builders import SMALL, opt  # noqa: F401
 

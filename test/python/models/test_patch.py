@@ -7,7 +7,7 @@ import pytest
 import timm
 import torch
 import transformers
-from conftest import assert_near
+from checkpoints import assert_near
 from timm.layers.diff_attention import DiffAttention
 from timm.models.vision_transformer import DiffParallelScalingBlock
 from transformers.generation.continuous_batching.cache import PagedAttentionCache

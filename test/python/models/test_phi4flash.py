@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 import reference_sambay as reference
-from conftest import check_against
+from checkpoints import check_against
 from reference_f64 import NUMBERS, draw
 
 import diffattn

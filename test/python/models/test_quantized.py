@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 import safetensors.numpy
-from conftest import ROOT, assert_near, cached_logits, check_against, chunked_logits, write_checkpoint
+from checkpoints import assert_near, cached_logits, check_against, chunked_logits, write_checkpoint
+from paths import ROOT
 from kernel_library import runnable_isas
 from test_builders import FEW_LAYERS, SMALL
 

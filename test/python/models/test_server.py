@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from paths import ROOT
 from serving_client import TINY, serving
 
 import diffattn

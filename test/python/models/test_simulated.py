@@ -1,7 +1,8 @@
 """Models whose attention is GPU kernels, simulated: what the CPU gives."""
 import numpy as np
 import pytest
-from conftest import ROOT, assert_near, cached_logits, write_checkpoint
+from checkpoints import assert_near, cached_logits, write_checkpoint
+from paths import ROOT
 from test_builders import FEW_LAYERS, SMALL
 
 import diffattn

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from conftest import assert_near
+from checkpoints import assert_near
 
 import diffattn
 from diffattn import models

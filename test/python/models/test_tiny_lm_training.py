@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from paths import ROOT
 
 pytestmark = pytest.mark.oracle
 

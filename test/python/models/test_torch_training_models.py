@@ -12,6 +12,7 @@ import torch
 import training_reference
 import transformers
 from kernel_library import runnable_isas
+from paths import MODULES
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
@@ -365,8 +366,7 @@ dist.destroy_process_group()
 
 def test_two_processes(tmp_path):
     """Data parallel and with sharded weights, each process with half of a batch: gradients of the whole one."""
-    here = Path(__file__).parent
-    paths = [str(Path(diffattn.__file__).parents[1]), str(here), str(here.parent)]
+    paths = [str(Path(diffattn.__file__).parents[1]), *map(str, MODULES)]
     processes = [subprocess.Popen([sys.executable, "-c", WORKER, str(rank), str(tmp_path / "store"), *paths], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True) for rank in range(2)]
     for process in processes:

@@ -4,7 +4,7 @@ import oracle_v2
 import pytest
 import reference
 import torch
-from conftest import assert_near, cached_logits
+from checkpoints import assert_near, cached_logits
 
 import diffattn
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Which calls the driver gets, in which order, on which stream, and what it
-// could refuse. test/python/test_graph_capture.py has what graphs compute.
+// could refuse. test/python/gpu/test_graph_capture.py has what graphs compute.
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/CapturedCall.h"

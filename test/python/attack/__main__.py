@@ -1,9 +1,0 @@
-import pathlib
-import sys
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
-
-import driver  # noqa: E402
-
-sys.exit(driver.main())
