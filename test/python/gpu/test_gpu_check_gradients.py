@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from conftest import ROOT
+from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "tools/gpu-check"))
 from gpu_check import check_kernels  # noqa: E402
