@@ -195,7 +195,7 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
     if out is None:
         out = _new_result(plan, q1)
         facts[INIT] = facts_for(out, "out", ordinal, native)
-        if plan.q1_on_device:  # with strides that are another library's choice
+        if plan.q1_on_device:  # another library chose the strides
             plan = _plan(Plan, facts, *given, options, target)
     else:
         _check_result(plan, facts, INIT)

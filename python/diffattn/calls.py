@@ -254,7 +254,7 @@ class CompiledCode:
             known = self._kinds.get(kind)
             if known is not None:
                 packed = type(known).from_buffer_copy(known)
-                packed.owner = known  # of the sizes and strides
+                packed.owner = known  # keeps the sizes and strides alive
                 for slot, array in zip(packed, arrays):
                     slot.data = array.ctypes.data
                 return arrays, packed

@@ -95,7 +95,7 @@ def parse_json(text: bytes, source: str) -> Any:
 
     try:
         return json.loads(text.decode("utf-8"), object_pairs_hook=unique)
-    except CheckpointError:  # of the hook
+    except CheckpointError:  # raised by the hook
         raise
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of thousands of digits, too deep
         kind = files.mistaken(text[:64], is_text=True)

@@ -37,7 +37,7 @@ INTERRUPTED = 130
 def _command_for(args, folder: str, bundle: bool) -> str:
     """This command with another folder, and for the other kind of it if need be."""
     words = [args.command, *(["--bundle"] if bundle else []), folder]
-    if bundle and args.command in ("build", "bundle", "explain"):  # which make something of checkpoints alone
+    if bundle and args.command in ("build", "bundle", "explain"):  # commands that make something of checkpoints alone
         words[0] = "info"
     elif args.command == "eval":
         words.append(str(args.file))
@@ -525,7 +525,7 @@ def make_parser() -> argparse.ArgumentParser:
         if name not in ("build", "info"):
             sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA, cuda[:CHIP][@NUMBER], or cuda-sim:CHIP, which simulates GPU "
                              "kernels; of a bundle that is written, cuda:CHIP,CHIP too (default: %(default)s)")
-            if name not in ("serve", "chat"):  # whose rows never depend on it, on a CPU
+            if name not in ("serve", "chat"):  # these two have rows that never depend on the batch, on a CPU
                 sub.add_argument("--batch-invariant", action=argparse.BooleanOptionalAction, help="a row's result does not depend on its "
                                  "batch (default: where that costs little)")
             if name == "bundle":

@@ -92,7 +92,7 @@ def build_graph(checkpoint: Checkpoint, dtype: str | None = None, page_rows: int
     dtype = checks.choice("dtype", dtype, (None, *models.FLOATS))
     module = models.build(checkpoint.config, dtype or checkpoint.dtype, config_file, page_rows, inspect)
     if "lm_head.weight" not in module.file_names() and _EMBEDDING not in checkpoint.tensors and "lm_head.weight" in checkpoint.tensors:
-        module.read_from(_EMBEDDING, "lm_head.weight")  # of a tied pair the file has this one
+        module.read_from(_EMBEDDING, "lm_head.weight")  # the file has this one of a tied pair
     _check_weights(checkpoint, module, models.model_type(models.Config(checkpoint.config, config_file)))
     leftover = _leftover(checkpoint, module)
     if leftover:

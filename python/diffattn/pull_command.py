@@ -89,7 +89,7 @@ def _fetch(repository: str, commit: str, names: list[str], output: Path) -> None
     from huggingface_hub import hf_hub_download
     from huggingface_hub.utils import disable_progress_bars
 
-    disable_progress_bars()  # which write also where no terminal is
+    disable_progress_bars()  # they would be written also where no terminal is
     made = not output.exists()
     try:
         for name in names:

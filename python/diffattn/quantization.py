@@ -186,7 +186,7 @@ def _map(name: str, tensor: Tensor) -> np.ndarray:
 
 def _widened(name: str, tensor: Tensor, block: np.ndarray, first: int, transposed: bool) -> np.ndarray:
     """Finite float32 rows; `first` is the number of the first."""
-    with np.errstate(over="ignore"):  # of a float64, which is told below
+    with np.errstate(over="ignore"):  # a float64 may be infinite in float32, which is checked below
         wide = np.ascontiguousarray(block, np.float32)
     wrong = np.argwhere(~np.isfinite(wide))
     if len(wrong):

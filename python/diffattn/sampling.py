@@ -52,7 +52,7 @@ class Sampler:
         """A token from the logits `[V]` of one row; `before` are the tokens that came before it, of which the last `generated` were
         generated. See `uniform` for the others."""
         logits = self._moved(logits, before, generated)
-        first = int(logits.argmax())  # of NaN, if there is one
+        first = int(logits.argmax())  # the first NaN, if there is one
         if not np.isfinite(logits[first]):
             raise RunError(f"expected logits of which the largest is finite, but got {logits[first]} for token {first}")
         if self.temperature == 0:

@@ -31,7 +31,7 @@ _Write = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
 @functools.lru_cache(maxsize=None)
 def _runtime() -> ctypes.CDLL:
     """The runtime, which all compiled code of the process shares."""
-    from .calls import load_runtime  # with NumPy, which commands that compile nothing do without
+    from .calls import load_runtime  # imports NumPy, which commands that compile nothing do without
 
     runtime = load_runtime(library_folder("libDiffAttnRuntime.so"))
     runtime.diffattn_rt_trace_begin.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64]

@@ -57,7 +57,7 @@ def _array(name: str, value):
         return value
     try:
         return jax.numpy.asarray(value)
-    except Exception as error:  # of several classes
+    except Exception as error:  # NumPy and JAX raise several classes
         raise InputError(f"{OPERAND[name].display_name}: expected an array, but got {checks.shown(value)}: {error}") from None
 
 

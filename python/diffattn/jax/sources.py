@@ -57,7 +57,7 @@ class Traced:
             lowered = jax.jit(self._fn, keep_unused=True).trace(*args, **kwargs).lower(lowering_platforms=("cpu",))
         except DiffAttnError:
             raise
-        except Exception as error:  # of the function, and of many classes
+        except Exception as error:  # the function and JAX raise many classes
             message = " ".join(str(error).split())
             raise CompileError(f"{self.name}: expected a function that JAX traces, but it gave {type(error).__name__}: {shown(message, 600)}"
                                + (f"; {_STATIC}" if "static argument" in message else "")) from error
@@ -117,7 +117,7 @@ def _other_structure(wanted, given) -> InputError:
     try:
         names, others = ([_leaf_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(
             jax.tree_util.tree_unflatten(tree, range(tree.num_leaves)))[0]] for tree in (wanted, given))
-    except Exception:  # of a caller's class, which does not take numbers for what it holds
+    except Exception:  # a container class of the caller need not take numbers
         names = others = []
     differences = [f"without {', '.join(missing)}"] if (missing := [name for name in names if name not in others]) else []
     differences += [f"with {', '.join(more)}"] if (more := [name for name in others if name not in names]) else []
@@ -187,7 +187,7 @@ def _export(name: str, data: bytes) -> Stored:
         exported = jax.export.deserialize(bytearray(data))
         arguments = [Value(f"arg{number}", np.dtype(exported.in_avals[number].dtype), _sizes(exported.in_avals[number].shape))
                      for number in exported.module_kept_var_idx]
-    except Exception as error:  # of many classes: the reader checks little
+    except Exception as error:  # the reader checks little and raises many classes
         raise IRError(f"{name}: expected text or bytecode of StableHLO, or an export of JAX, but got a file that reads as none "
                       f"({type(error).__name__}: {shown(' '.join(str(error).split()), 200)})") from None
     if tuple(exported.platforms) != ("cpu",):

@@ -53,7 +53,7 @@ def parse(context: ir.Context, source: str | bytes) -> ir.Module:
             if isinstance(source, bytes) and b"StableHLO" in source[:64]:
                 return stablehlo.deserialize_portable_artifact(context, source)
             return ir.Module.parse(source)
-        except Exception as error:  # of several classes
+        except Exception as error:  # jaxlib raises several classes
             reason = shown("; ".join(messages), 400) if messages else _message_of(error)
             raise IRError(f"expected a module of StableHLO that jaxlib reads, but got: {reason}") from None
         finally:

@@ -185,7 +185,7 @@ class _Running:
         for array in jax.live_arrays("cpu"):
             try:
                 array.block_until_ready()
-            except Exception:  # of the computation, which failed, or of an array whose memory was given away
+            except Exception:  # the computation failed, or an array's memory was given away
                 continue
         with self._changed:
             while self._count or time.monotonic() - self._last < self.QUIET:

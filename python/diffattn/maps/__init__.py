@@ -23,7 +23,7 @@ __all__ = ["FIGURES", "Attention", "Maps", "Norm", "Run", "Summary", "arrays", "
 
 
 def __getattr__(name: str) -> object:
-    if name == "record":  # which needs PyTorch
+    if name == "record":  # needs PyTorch
         from .torch_models import record
 
         return record

@@ -75,7 +75,7 @@ def _attention(layer: int, window: int | None, parts: dict[str, np.ndarray], ele
     q1, k1, q2, k2, v, x = (parts[name][0].swapaxes(0, 1) for name in ("q1", "k1", "q2", "k2", "v", "x"))
     lam = parts["lambda"]
     lam = lam[0].T if lam.ndim else np.broadcast_to(lam, (q1.shape[0],))
-    if lam.shape[0] != q1.shape[0]:  # of noise heads
+    if lam.shape[0] != q1.shape[0]:  # one lambda for each noise head
         lam = np.repeat(lam, q1.shape[0] // lam.shape[0], axis=0)
     return Attention(q1, k1, q2, k2, v, lam, q1.shape[-1] ** -0.5, layer, window=window, lse1=parts["lse1"][0], lse2=parts["lse2"][0],
                      out=x, elem=elem)

@@ -23,7 +23,7 @@ from .rope import read_rope
 @dataclass
 class MotifMixer(Projections):
     groups: int
-    signals: int  # of a group
+    signals: int  # signal heads of a group
     kv_heads: int
     width: int
     hidden: int

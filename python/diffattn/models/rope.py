@@ -62,7 +62,7 @@ def _llama3(parameters: Config, plain: np.ndarray, original: int) -> np.ndarray:
     if not high > low:
         raise parameters.fail("high_freq_factor", f"above low_freq_factor = {low:g}", high)
     waves = 2 * np.pi / plain
-    with np.errstate(over="ignore"):  # of waves that are not between, where the two are close
+    with np.errstate(over="ignore"):  # waves that are not between, where the two are close
         smooth = np.clip((original / waves - low) / (high - low), 0, 1)
     between = (1 - smooth) * plain / factor + smooth * plain
     slowed = np.where(waves > original / low, plain / factor, between)

@@ -41,8 +41,8 @@ class SambaYLayers:
     def __post_init__(self) -> None:
         self.places = FirstRows() if self.page_rows is None else Pages(self.page_rows)
         self.states = RowStates() if self.page_rows is None else Slots()
-        self.pairs = self.depth // 4  # of a Mamba layer and a windowed one
-        self.tail = self.pairs - 1  # of a gated memory unit and a layer with shared keys
+        self.pairs = self.depth // 4  # each a Mamba layer and a windowed one
+        self.tail = self.pairs - 1  # pairs of a gated memory unit and a layer with shared keys
         self.key_heads, self.value_heads = (2 * self.kv_heads, self.width), (self.kv_heads, 2 * self.width)
 
     # ---- weights ----------------------------------------------------------------------------------------------

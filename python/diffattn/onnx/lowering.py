@@ -84,7 +84,7 @@ def _uninferred(proto: onnx.ModelProto, origins: Origins, error: Exception) -> s
         known = types_of(onnx.shape_inference.infer_shapes(proto).graph)
     except _UNSOUND:
         known = {}
-    if origin.function:  # whose names are not those of the graph
+    if origin.function:  # its names are not those of the graph
         known = {}
     given = ", ".join(shown(name) + (f" {type_text(known[name])}" if name in known else "") for name in origin.inputs if name)
     return f" {origin}{f' of {given}' if given else ''}: {shown(reason, 400)}"
@@ -118,7 +118,7 @@ def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> ir.Mod
     status, lowered, messages = _run_passes(text, to_linalg(context, "torch-onnx-to-torch-backend-pipeline"))
     if status:
         raise _refused(file, origins, messages if status > 0 else "its program crashed")
-    context.allow_unregistered_dialects = True  # that of what is left over
+    context.allow_unregistered_dialects = True  # for ops that are left over
     try:
         module = ir.Module.parse(lowered, context)
     except ir.MLIRError as error:  # its program prints some types as no parser reads them

@@ -52,7 +52,7 @@ def expand(proto: onnx.ModelProto) -> bool:
         node.attribute.extend(one.default_value for name, one in schema.attributes.items() if one.default_value.name and name not in given)
     if nodes:
         makers = _makers(proto.graph)
-        for graph in (proto.graph, *(inner for node in nodes_of(proto.graph) for inner in graphs_of(node))):  # of whose initialisers it knows no types
+        for graph in (proto.graph, *(inner for node in nodes_of(proto.graph) for inner in graphs_of(node))):  # onnx knows no types of inner initialisers
             graph.value_info.extend(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in graph.initializer)
         proto.CopyFrom(onnx.inliner.inline_selected_functions(proto, [("", name) for name in _FUNCTIONS], inline_schema_functions=True))
         _name_nodes(proto.graph, makers)

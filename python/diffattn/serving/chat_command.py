@@ -115,7 +115,7 @@ def _talk(conversation: Conversation) -> int:
     while True:
         try:
             line = _read_line(is_terminal)
-        except KeyboardInterrupt:  # with nothing to end but the line
+        except KeyboardInterrupt:  # there is nothing to end but the line
             tell()
             continue
         if line is None or line.strip() == "/exit":
@@ -136,7 +136,7 @@ def _read_line(is_terminal: bool) -> str | None:
 def _answer(conversation: Conversation, line: str, show_text: Callable[[str], str]) -> None:
     try:
         is_whole = conversation.answer(line, lambda text: say(show_text(text), end=""))
-    except InputError as error:  # of this line
+    except InputError as error:  # an error of this line alone
         tell(f"diffattn: error: {error}")
         return
     say()

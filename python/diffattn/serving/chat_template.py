@@ -128,6 +128,6 @@ class ChatTemplate:
             for pipe in (self._worker.stdin, self._worker.stdout):
                 try:
                     pipe.close()
-                except OSError:  # of what it did not take
+                except OSError:  # its buffer holds text that the worker did not take
                     pass
             self._worker = None

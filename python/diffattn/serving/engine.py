@@ -67,7 +67,7 @@ class Engine:
         self.statistics = Statistics()
         self._submitted: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._count = 0  # of tickets that wait
+        self._count = 0  # tickets that wait
         self._is_closed = self._gives_up = False
         self._waiting: deque[Ticket] = deque()
         self._prefilling: deque[Ticket] = deque()
@@ -248,7 +248,7 @@ class Engine:
                 if logits is not None:
                     self._prefilling.popleft()
                     self._begin(ticket, logits)
-            except Exception as error:  # of what this request asked for, as far as anyone knows
+            except Exception as error:  # taken for a fault of this request
                 if ticket in self._prefilling:
                     self._prefilling.remove(ticket)
                 self._fail(ticket, error)
@@ -310,7 +310,7 @@ class Engine:
             at += len(own)
             try:
                 self._draw(ticket, own)
-            except Exception as error:  # of what this request asked for
+            except Exception as error:  # a fault of this request
                 self._fail(ticket, error)
             if ticket.rows:
                 writing.append(ticket)

@@ -104,7 +104,7 @@ def load_bundle(directory: FilePath, *, weights: FilePath | None = None, threads
     """The model in a bundle that was written with pages (`diffattn bundle --paged`), whose code is run: open only what you trust."""
     directory = Path(checks.path("directory", directory))
     code = BundledCode(directory, weights=weights, threads=threads, cuda_driver=cuda_driver, progress=progress)
-    if set(code.entries) != {"extend", "score", "decode"}:  # those with contiguous caches have others beside them
+    if set(code.entries) != {"extend", "score", "decode"}:  # bundles with contiguous caches have other entries too
         raise BundleError(f"{directory}: expected a bundle with pages, which diffattn bundle --paged writes, but got one with "
                           f"{', '.join(code.entries)}")
     manifest = read_json(directory / "manifest.json")

@@ -94,7 +94,7 @@ def _serve(args: argparse.Namespace, model: PagedModel, template: ChatTemplate |
     listener = Listener(config, name)
     try:
         listener.run()
-    except SystemExit:  # of uvicorn's, which has told of it to its log alone
+    except SystemExit:  # uvicorn has written the reason to its log alone
         raise RunError(f"expected to listen at {args.host}, port {args.port}, but could not: is it taken?") from None
     finally:
         engine.close(finish=False)

@@ -163,7 +163,7 @@ class Server:
         except ClosedError as error:
             return failure(503, str(error), headers={"Retry-After": "10"})
         except ClientDisconnect:
-            return Response(status_code=499)  # to nobody
+            return Response(status_code=499)  # the client is gone
         except DiffAttnError as error:
             return failure(400, str(error), getattr(error, "parameter", None))
         begin, (answer, _) = time.perf_counter(), work
@@ -270,7 +270,7 @@ class Server:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if tasks[0].done():
                 return tasks[0].result()
-            return Response(status_code=499)  # to nobody
+            return Response(status_code=499)  # the client is gone
         except DiffAttnError as error:
             return failure(503 if isinstance(error, ClosedError) else 500, str(error))
         finally:

@@ -12,7 +12,7 @@ import resource
 import sys
 
 import jinja2
-import jinja2.debug  # which Jinja imports when a template fails, where no file can be opened any more
+import jinja2.debug  # Jinja imports it when a template fails, where no file can be opened any more
 import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox

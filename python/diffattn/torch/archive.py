@@ -50,7 +50,7 @@ def load(path: str) -> torch.export.ExportedProgram:
     except zipfile.BadZipFile as error:
         kind = mistaken(read_head(path)) or f"BadZipFile: {error}"
         raise IRError(f"{path}: expected a program that torch.export has saved, but got {kind}") from None
-    except Exception as error:  # of many classes: torch trusts its files
+    except Exception as error:  # torch trusts its files and raises many classes
         raise IRError(f"{path}: expected a program that torch.export has saved, but got {type(error).__name__}: "
                       f"{shown(' '.join(str(error).split()), 400)}") from None
 

@@ -104,7 +104,7 @@ def use_pairs(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.target is aten._assert_tensor_metadata.default and is_complex(node.args[0]):
             graph.erase_node(node)
-        elif node.target is aten.lift_fresh_copy.default and is_complex(node):  # of a constant, which nothing changes
+        elif node.target is aten.lift_fresh_copy.default and is_complex(node):  # a copy of a constant, which nothing changes
             _replace(graph, node, node.args[0])
         elif node.target is aten.sym_size.int and node.args[0].target is AS_COMPLEX:
             node.replace_input_with(node.args[0], node.args[0].args[0])

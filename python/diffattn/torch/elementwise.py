@@ -62,7 +62,7 @@ def with_signs(op, *args, **kwargs):
             one = one % 256 if type(one) is int else one.to(torch.uint8) if isinstance(one, torch.Tensor) and one.dtype != torch.bool else one
         return one.to(torch.int32) if _is_bytes(one) else one
 
-    if kwargs.get("dtype") == torch.uint8:  # of a sum
+    if kwargs.get("dtype") == torch.uint8:  # a sum whose type is given
         kwargs = {**kwargs, "dtype": torch.int64}
     made = op(*tree_map(widened, args), **tree_map(widened, kwargs))
     return tree_map(lambda one, like: one.to(like.dtype), made, types)
@@ -153,7 +153,7 @@ def _float_floor_divide(x, y, dtype):
 
 
 def _operand(x, dtype, like):
-    if isinstance(x, torch.SymInt):  # of which torch-mlir fills no tensor
+    if isinstance(x, torch.SymInt):  # torch-mlir fills no tensor with a symbolic size
         return torch.zeros((), dtype=dtype, device=like.device) + x
     x = x if isinstance(x, torch.Tensor) else torch.full((), x, dtype=torch.int64 if isinstance(x, int) else dtype, device=like.device)
     return x.to(dtype)

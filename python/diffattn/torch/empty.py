@@ -32,7 +32,7 @@ def join_others(graph: torch.fx.Graph) -> None:
         kept = [one if one.meta["val"].dtype == joined.dtype else
                 call_before(node, aten._to_copy.default, (one,), {"dtype": joined.dtype}, value=joined.new_empty(one.meta["val"].shape)) for one in kept]
         made = kept[0] if len(kept) == 1 else call_before(node, node.target, (kept, *node.args[1:]))
-        if len(kept) == 1 and any(user.op == "output" for user in node.users):  # which are tensors of their own
+        if len(kept) == 1 and any(user.op == "output" for user in node.users):  # outputs are tensors of their own
             made = call_before(node, aten.clone.default, (made,))
         node.replace_all_uses_with(made)
         graph.erase_node(node)

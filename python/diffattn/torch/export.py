@@ -237,9 +237,9 @@ def _export(module, args, kwargs, dynamic_shapes, device):
             _hold_once(module, program)
             spell_flex(program.graph_module)
             return decompose(program, device=device)
-    except DiffAttnError as error:  # of a decomposition
+    except DiffAttnError as error:  # raised by a decomposition
         raise plain(error) from None
-    except Exception as error:  # of many classes, most of them private
+    except Exception as error:  # torch.export raises many classes, most of them private
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         if lines and "Constraints violated" in lines[0]:
             lines = ["torch.export.Dim.DYNAMIC in dynamic_shapes, in place of a named size, takes such a guard and has it checked in each "
@@ -255,10 +255,10 @@ def gives_gradient(module, args, kwargs) -> bool:
     handle = module.register_forward_hook(lambda _, __, result: requires.append(any(
         isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(result))))
     try:
-        with warnings.catch_warnings():  # which were given when it was compiled
+        with warnings.catch_warnings():  # they were given when it was compiled
             warnings.simplefilter("ignore")
             torch.export.export(module, tuple(args), kwargs, strict=False)
-    except Exception:  # of many classes, most of them private
+    except Exception:  # torch.export raises many classes, most of them private
         return True
     finally:
         handle.remove()

@@ -181,7 +181,7 @@ def _is_one_key(k1: torch.Tensor, k2: torch.Tensor) -> bool:
     try:
         if k1.data_ptr() != k2.data_ptr():
             return False
-    except RuntimeError:  # of what transforms of functions trace with
+    except RuntimeError:  # tensors that transforms of functions trace with have no address
         return False
     if not k1.requires_grad:
         return True

@@ -150,7 +150,7 @@ def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
 def in_order_of(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """`x` with its elements in the order of axes that a copy of `like` has, by ops."""
     with disable_proxy_modes_tracing():
-        order = list(physical_order(torch.empty_like(like)) or range(x.dim()))  # of one with holes, too
+        order = list(physical_order(torch.empty_like(like)) or range(x.dim()))  # also where `like` has holes
     return x.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
 
 

@@ -61,7 +61,7 @@ def _target(node) -> str:
     if node.op == "call_function" and isinstance(target, torch._ops.OpOverload):
         return f"{target} {target._schema}"
     if node.op == "call_function" and isinstance(target, (types.BuiltinFunctionType, types.FunctionType)):
-        return f"{target.__module__}.{target.__qualname__}"  # of symbols: operator.mul, torch.sym_max
+        return f"{target.__module__}.{target.__qualname__}"  # functions on symbols: operator.mul, torch.sym_max
     raise _Unknown(target)
 
 

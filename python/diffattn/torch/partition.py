@@ -215,7 +215,7 @@ class _Cutter:
         reads an input that it names, those of the line that it names, or those of an op that its text alone names, as torch-mlir's importer
         does of arguments that it cannot take."""
         node, trace = self._nodes.get(getattr(error, "node", "")), getattr(error, "trace", None)
-        if node is None and trace:  # which took the place of one
+        if node is None and trace:  # a node that took the place of one
             named = [one for one in self._nodes.values() if one.meta.get("stack_trace") == trace]
         elif node is None:
             ops = set(re.findall(r"\baten\.\w+\.\w+", str(error)))
@@ -340,7 +340,7 @@ class _Cutter:
 
         for place in self._places:
             made[place] = graph.node_copy(place)
-        for part in parts:  # of which some only change what they are given
+        for part in parts:  # some parts only change what they are given
             make(next(node for node in part.nodes if not self._follows(node)))
         inside = {place for part in parts for place, _ in part.changes}
         last = [(place, value) for place, value in self._changes if place not in inside]

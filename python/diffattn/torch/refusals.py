@@ -58,11 +58,11 @@ def _expected(node) -> str | None:
     if torch.Tag.nondeterministic_seeded in tags and node.users:
         return (f"a graph without random numbers, but got {target}; call eval() on the module first, so that its dropout does nothing, and pass "
                 "no dropout_p; ")
-    if target in VIEWS and is_empty(value):  # of which torch-mlir does not come back: it divides by their sizes
+    if target in VIEWS and is_empty(value):  # torch-mlir divides by their sizes, and does not return
         sizes = " as ".join(str(list(one.meta["val"].shape)) for one in (node.args[0], node))
         return (f"a view of elements, but got {target} of {sizes}, without any; a size that may be 0 (torch.export.Dim(name, min=0) in "
                 "dynamic_shapes) is compiled, and ")
-    if torch.Tag.dynamic_output_shape in tags and free_unbacked_symbols(value):  # nor of a mask as an index
+    if torch.Tag.dynamic_output_shape in tags and free_unbacked_symbols(value):  # torch-mlir does not return from a mask as an index either
         is_mask = target is aten.index.Tensor
         what, instead = ("a mask as an index", "torch.where(mask, x, 0) keeps the size, and ") if is_mask else (target, "")
         return f"results whose sizes follow from those of the inputs, but got {what}, which has as many elements as values say; {instead}"
@@ -72,19 +72,19 @@ def _expected(node) -> str | None:
 def _is_wrong(node, tensors) -> bool:
     if node.target in _ALWAYS:
         return True
-    if node.target in _POWERS:  # of integers
+    if node.target in _POWERS:  # powers of integers
         base = node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else tensors[0]
         return not (base.dtype.is_floating_point and tensors[0].dtype.is_floating_point)
-    if node.target is aten.as_strided.default:  # of tensors with holes
+    if node.target is aten.as_strided.default:  # tensors with holes
         return not is_contiguous_or_false(node.args[0].meta["val"])
-    if node.target is aten.roll.default:  # by more than the size
+    if node.target is aten.roll.default:  # a shift by more than the size
         x, shifts, dims = (*torch.fx.node.map_arg(node.args, lambda one: one.meta["val"]), ())[:3]
         return not dims or not all(statically_known_true(abs(shift) <= x.size(dim)) for shift, dim in zip(shifts, dims))
-    if node.target is aten.arange.start_step:  # in 8 bits
+    if node.target is aten.arange.start_step:  # ranges of 8 bits
         return tensors[0].dtype == torch.uint8
-    if node.target in _OF_AXES:  # of one number
+    if node.target in _OF_AXES:  # tensors without axes
         return tensors[-1].dim() == 0
-    if node.target is aten.max_pool3d_with_indices.default:  # of integers, which end the process
+    if node.target is aten.max_pool3d_with_indices.default:  # integers, which end the process
         return not tensors[0].dtype.is_floating_point
     if node.target is aten.max_pool2d_with_indices.default and any(user.target is operator.getitem and user.args[1] == 1 for user in node.users):
         return True  # places, beside NaN

@@ -38,7 +38,7 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
     try:
         with exporting():
             program = decompose(program, exported=False, device=True)
-    except Exception as error:  # of many classes, most of them private
+    except Exception as error:  # PyTorch raises many classes, most of them private
         raise CompileError(f"expected a program that torch takes apart, but it gave {type(error).__name__}: "
                            f"{shown(' '.join(str(error).split()), 400)}") from None
     signature, graph = program.graph_signature, program.graph_module

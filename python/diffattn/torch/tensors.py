@@ -77,6 +77,6 @@ def taken(result, free, dtype: torch.dtype) -> torch.Tensor:
 
 def of_array(array: np.ndarray) -> torch.Tensor:
     """A writable array as a tensor in the same memory."""
-    if array.dtype == BFLOAT16:  # which PyTorch does not know as a type of NumPy
+    if array.dtype == BFLOAT16:  # NumPy's type of bfloat16 is not known to PyTorch
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
