@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    gc.freeze()  # of what is imported by now nothing becomes garbage
+    gc.freeze()  # nothing that is imported by now becomes garbage
 
 
 def pytest_terminal_summary(terminalreporter):

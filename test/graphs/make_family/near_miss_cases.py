@@ -366,7 +366,7 @@ def baddbmm_bias(q1, k1, q2, k2, v, lam):
 
 @raised()
 def loop_heads(q1, k1, q2, k2, v, lam):
-    heads = range(1)  # of two heads, so that the result has one
+    heads = range(1)  # one of two heads, so that the result has one
     return torch.stack([(attend(q1[:, h], k1[:, h]) - lam * attend(q2[:, h], k2[:, h])) @ v[:, h] for h in heads], 1)
 
 

@@ -11,7 +11,7 @@ BASE = dict(
     d=8, dv=16, D=16,  # width of a query, of a value, of the model
     inp="heads",  # the arguments: q1, k1, q2, k2, v by heads or by tokens, or x with projections inside
     pair="view5",  # how a projection's columns are shared out to the two maps
-    bias=False,  # of the projections
+    bias=False,  # whether projections add a bias
     lam="in0", clamp=False,  # where lambda comes from; whether a parameter is clamped or goes through a sigmoid
     norm="none", norm_w=0,  # behind the difference: the norm, and its weight (none, to the left, to the right)
     out="heads",  # the layout of the result

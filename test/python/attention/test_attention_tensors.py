@@ -95,7 +95,7 @@ def test_kinds_of_tensors():
     assert type(empty) is torch.Tensor and empty.shape == (0, 4, 5, 32)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of PyTorch, about its own functions
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch warns of its own functions
 @pytest.mark.parametrize("name, bad, message", [
     ("q1", lambda t: t.to_sparse(), "q1: expected an array that can be exported by DLPack"),
     ("k1", lambda t: t.to("meta"), "k1: expected an array that can be exported by DLPack"),

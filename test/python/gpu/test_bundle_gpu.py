@@ -308,7 +308,7 @@ def test_code_for_hopper_alone_lies_beside_that_of_other_chips(tmp_path, driver)
     folder = tmp_path / "b"
     runtime.write_bundle(HALF, folder, target="cuda:sm_80,sm_90,sm_90a", cache=False)
     assert list(part["chip"] for part in manifest_of(folder)["devices"]) == ["sm_80", "sm_90", "sm_90a"]
-    driver.set("version", 12040)  # which compiles the PTX
+    driver.set("version", 12040)  # this driver compiles the PTX
     for capability, chip in ((90, "sm_90a"), (100, "sm_90"), (89, "sm_80")):
         driver.set("capability", capability)
         before = len(driver.log())

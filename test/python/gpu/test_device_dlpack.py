@@ -110,7 +110,7 @@ def test_attention_on_device_arrays(tensors):
     lam = np.array([0.2, 0.4], np.float32)
     mask = np.tril(np.ones((20, 20), bool))
     expected = diffattn.attention(*host, v, lam, attn_mask=mask, target=TARGET)
-    executable = list(_attention._compiled.values())[-1]  # whose device the arrays must lie on
+    executable = list(_attention._compiled.values())[-1]  # the arrays must lie on its device
     there = [CudaArray(executable, np.ascontiguousarray(x), ()) for x in views]
     for array in there:  # the view with the heads first
         array.shape, array.strides = (tuple(x[i] for i in (0, 2, 1, 3)) for x in (array.shape, array.strides))

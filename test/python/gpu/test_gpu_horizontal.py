@@ -9,7 +9,7 @@ from diffattn.runtime import Executable
 
 TARGET = "cuda-sim:sm_80"
 WIDTHS = (8, 40, 300)  # a part of a warp, a warp, and a block to a row
-BUFFERS = 3            # of each width
+BUFFERS = 3            # buffers of each width
 
 MAPS = {"whole": "affine_map<(i, j) -> (i, j)>", "row": "affine_map<(i, j) -> (i)>"}
 HEAD = "func.func @main(%n: index, {arguments}) {{\n"

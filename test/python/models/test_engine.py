@@ -314,7 +314,7 @@ def test_a_fault_of_the_engine_is_told_to_all(engine, monkeypatch):
     assert len(failed) == 2 and "expected the engine to run on, but got ZeroDivisionError" in str(failed[0].error)
     with pytest.raises(ClosedError):
         one.submit(Request((1,), 1), events.append)
-    one.sequences = type(one.sequences)(one.model, 200, CAPACITY)  # of one that runs no more
+    one.sequences = type(one.sequences)(one.model, 200, CAPACITY)  # this engine runs no more
 
 
 def test_without_a_tokenizer(tmp_path):

@@ -92,7 +92,7 @@ def check(function, calls, example=None):
         error, scale = np.abs(got - exact).max(), np.abs(exact).max()
         assert error <= TOLERANCE[str(want.dtype)] * scale, f"error {error:.3g} at magnitude {scale:.3g}"
     assert compiled.diagnostics == []
-    kinds = len({call[-1].shape for call in calls})  # of sizes, each of which is compiled
+    kinds = len({call[-1].shape for call in calls})  # sets of sizes, each of which is compiled
     assert sum(d.name == "Raised" for d in compiled.applied) == kinds, [str(d) for d in compiled.applied]
     return compiled
 

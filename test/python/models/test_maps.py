@@ -127,7 +127,7 @@ def test_equal_eager_diffllama(tmp_path):
     with torch.no_grad():
         out = oracle(torch.tensor(ids)[None], output_attentions=True)
     for layer in range(2):
-        weights = out.attentions[layer][0].numpy()  # of map 1 of all heads, then of map 2
+        weights = out.attentions[layer][0].numpy()  # map 1 of all heads, then map 2
         module = oracle.model.layers[layer].self_attn
         with torch.no_grad():
             lam = float(torch.exp(module.lambda_q1 @ module.lambda_k1) - torch.exp(module.lambda_q2 @ module.lambda_k2)) + module.lambda_init

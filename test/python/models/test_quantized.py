@@ -138,7 +138,7 @@ def test_many_rows_by_tiles(name, kind, dtype, isa, tmp_path):
     result = tiled.forward(x)
     assert_near(result, exact, {"f32": 1e-5, "f16": 0.005, "bf16": 0.03}[dtype])
     assert tiled.forward(x[1:]).tobytes() == result[1:].tobytes()
-    if dtype == "bf16":  # whose attention by emulated tiles is slow to compile
+    if dtype == "bf16":  # its attention by emulated tiles is slow to compile
         return
     ordered = diffattn.load(folder, dtype=dtype, target=f"cpu:{isa}", batch_invariant=True)
     in_one_order = ordered.forward(x)

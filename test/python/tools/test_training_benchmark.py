@@ -68,7 +68,7 @@ def test_memory(bench, options, kind, monkeypatch, capsys):
     row = bench.measure_memory(args, kind, 1024)
     raised = {name: bytes_["peak"] - bytes_["before"] for name, bytes_ in row["bytes"].items()}
     assert (row["kind"], row["length"], row["batch"]) == (f"{kind} memory", 1024, 1) and f"{kind}, 1 x 1024 tokens: steps take" in capsys.readouterr().out
-    maps = 4 * 2 * 4 * 1024 * 1024 * 4  # of four layers, each two of four heads, of f32
+    maps = 4 * 2 * 4 * 1024 * 1024 * 4  # four layers, two maps of four heads each, f32
     assert set(raised) == {"diffattn", "torch"}
     if kind == "tiny-lm":
         assert raised["torch"] > maps + raised["diffattn"]

@@ -139,7 +139,7 @@ def _spoil(rng, pick, call, given, has_elements) -> str:
         at = rng.integers(5)
         call[at] = call[at][0]
     elif how == "shared":
-        given["out"] = call[0]  # of the right shape or not
+        given["out"] = call[0]  # the shape is right or not
     else:
         out = np.zeros((*call[0].shape[:3], call[4].shape[3]), call[0].dtype)
         out.flags.writeable = False

@@ -49,7 +49,7 @@ def _spoil(rng, pick, one, arrays) -> str:
         arrays[name] = array.astype(np.float64)
         return "refuse"
     axis = rng.integers(array.ndim)
-    if name == "lambda" and axis == 2:  # of noise heads or of signal heads
+    if name == "lambda" and axis == 2:  # lambdas of noise heads or of signal heads
         axis = 0
     if of(name) in HEADED:  # more heads of keys may be as right, and widths may be known to the module
         axis = pick([0, 2 if one.layouts[HEADED[of(name)]] == "bhtd" else 1])

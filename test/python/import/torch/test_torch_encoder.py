@@ -69,7 +69,7 @@ def test_narrow_types(dtype, tolerance):
     {"is_causal": True},  # a hint alone, which the fast path does not look at
     {"src_mask": CAUSAL, "src_key_padding_mask": torch.zeros(BATCH, TOKENS).masked_fill(hidden("padded"), -torch.inf)},
     {"src_mask": torch.rand(BATCH * 4, TOKENS, TOKENS, generator=torch.Generator().manual_seed(0)) > 0.6},
-    {"src_mask": torch.tensor([0.0, -1.0, 0.0, 2.0, 0.0]).expand(TOKENS, TOKENS)},  # of floats: the fast path asks whether they are 0
+    {"src_mask": torch.tensor([0.0, -1.0, 0.0, 2.0, 0.0]).expand(TOKENS, TOKENS)},  # floats: the fast path asks whether they are 0
     {"src_key_padding_mask": hidden("padded")},  # a layer alone leaves padding what it becomes
     {"src_key_padding_mask": hidden("of_padding_alone")},
 ])

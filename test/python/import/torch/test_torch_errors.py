@@ -75,7 +75,7 @@ def test_dropout():
 
 def nested(tensors):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a prototype
+        warnings.simplefilter("ignore")  # a warning of a prototype
         return torch.nested.nested_tensor(tensors)
 
 

@@ -74,7 +74,7 @@ def test_a_mask_as_an_index():
     """Masks as indices are refused: torch-mlir does not come back from them."""
     with pytest.raises(errors.CompileError, match=r"\.py:\d+: expected results whose sizes follow from those of the inputs, but got a mask as an index, .*torch.where\(mask, x, 0\)"):
         diffattn.compile(Each({"mask": lambda x: x[x > 0]}), (X,), whole=True)
-    check({"one of seven": lambda x: F.one_hot(x.abs().long(), 7)}, X)  # whose size follows from the number
+    check({"one of seven": lambda x: F.one_hot(x.abs().long(), 7)}, X)  # its size follows from the number
 
 
 def test_attention_whose_result_is_viewed():
