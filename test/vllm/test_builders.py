@@ -32,6 +32,8 @@ def save(folder, config):
 def test_tokens(name, tmp_path):
     save(tmp_path, SIZES | MODELS[name])
     texts = prompts(20, 77, 3, 16, 1)
+    if name == "diff_v2":
+        texts += prompts(53, 130, 17, 64, 5, 2, 31, 32, 33, 11, 47, 48, 8, 95, 4, 27, 15, 9, 72, seed=6)
     model = diffattn.load(tmp_path, dtype="f32")
     expected = [list(model.generate(text, max_new_tokens=12)) for text in texts]
     assert all(len(tokens) == 12 for tokens in expected)

@@ -16,8 +16,8 @@ def model(tmp_path_factory):
 
 def test_tokens(model):
     """Alone, in batches with chunks of prompts, with prefixes that are shared, again from the cache, and several answers of a prompt."""
-    texts = prompts(20, 53, 3, 130, 1, 16, 17, 64)
-    texts += [texts[3][:100] + tail for tail in prompts(9, 30, seed=6)]
+    texts = prompts(20, 53, 3, 130, 1, 16, 17, 64, 5, 2, 31, 32, 33, 11, 47, 48, 8, 95, 4, 27, 15)
+    texts += [texts[3][:100] + tail for tail in prompts(9, 30, 1, seed=6)]
     expected = [greedy(model, text, 12) for text in texts]
     with engine(model.folder, enable_prefix_caching=True) as served:
         assert served.tokens(texts[:1], 12) == expected[:1]
