@@ -1,4 +1,4 @@
-# Sourced by the other scripts: functions that install what is missing, build, and run the unit tests. Nothing runs when it is sourced.
+# Sourced by the other scripts: functions that install what is missing, build, and run tests. Nothing runs when it is sourced.
 # Works from any directory; a second call finds everything done and needs no network.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -213,4 +213,13 @@ run_unit_tests() {
       [ -e "$log.passed" ] || failed+=("$name")
     done
   done
+}
+
+# run_pytest ARGUMENT...: tests in Python, by as many processes. Each runs whole files, in the order of conftest.py. Threads that wait do
+# not spin, as in run_unit_tests; those of NumPy's OpenBLAS would all the same, so it has one. A process that crashes is not started anew:
+# with whole files pytest-xdist then waits for ever. A failure goes to `failed`.
+run_pytest() {
+  (cd "$root" && OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 \
+    --durations=25 --durations-min=5 --disable-warnings "$@") ||
+    failed+=(pytest)
 }

@@ -39,20 +39,10 @@ build_targets
 wait $python_setup || exit 1
 failed=() options=()
 [ $full = 0 ] || options+=(--full)
-
-# run_pytest FILE-OR-FOLDER...: each process runs whole files, in the order of conftest.py. Threads that wait do not spin, as in
-# run_unit_tests; those of NumPy's OpenBLAS would all the same, so it has one. A process that crashes is not started anew: with whole
-# files pytest-xdist then waits for ever.
-run_pytest() {
-  (cd "$root" && OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
-    --disable-warnings "${options[@]}" "$@") ||
-    failed+=(pytest)
-}
-
 if [ $newest = 1 ]; then
   say "pytest, with $(cd "$root" && grep -Eo '^(torch|transformers|timm|torch-mlir|onnx|jax)==[^ ]+' "${requirements[0]}" | tr '\n' ' ')"
   cd "$root"
-  run_pytest test/python/models test/python/import/{torch,onnx,jax} test/python/import/graphs/test_import.py
+  run_pytest "${options[@]}" test/python/models test/python/import/{torch,onnx,jax} test/python/import/graphs/test_import.py
   [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
   exit 0
 fi
@@ -75,7 +65,7 @@ say "GoogleTest"
 run_unit_tests
 
 say "pytest"
-run_pytest test/python
+run_pytest "${options[@]}" test/python
 
 if [ ${#failed[@]} -gt 0 ]; then
   die "failed: ${failed[*]}"

@@ -23,10 +23,19 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # A full collection goes over all of PyTorch and takes a fifth of a second; by default it comes every few compiled modules.
     gc.set_threshold(700, 10, 200)
+    config.addinivalue_line("markers", "integration: of INTEGRATION (ninja check-diffattn-integration; the others: check-diffattn-python)")
     config.addinivalue_line("markers", "oracle: needs PyTorch, transformers or timm as the oracle")
+    config.addinivalue_line("markers", "long: runs with --full alone, as quicker tests find nearly all that it finds")
     config.addinivalue_line("markers", "sampled(every): without --full one in so many of the test's cases runs, always the same, with every "
                             "value of each parameter")
 
+
+#: The rooms and files of check-diffattn-integration, whose tests have an item of this name: whole models, what drives the package from
+#: outside, and what takes minutes.
+INTEGRATION = {"models", "fuzz", "test_docs.py", "test_install.py", "test_wheel.py", "test_wheel_binary.py", "test_gpu_check.py", "test_ptxas_gate.py",
+               "test_torch_training.py", "test_torch_attention.py", "test_torch_backend.py", "test_jax_training.py", "test_hints.py",
+               "test_closed_pipes.py", "test_backward_benchmark.py", "test_benchmark_cpu.py", "test_model_benchmark.py", "test_products_benchmark.py",
+               "test_step_benchmark.py", "test_training_benchmark.py"}
 
 #: The files that take longest, first of all: processes that take whole files then end together.
 LONGEST = ["test_docs.py", "test_gpu_check.py", "test_ptxas_gate.py", "test_torch_models.py", "test_attention_extremes.py",
@@ -51,16 +60,22 @@ def drawn(cases, count, seed):
 
 
 def thin_out(items):
-    """Splits `items` into those of the quick suite and those of the long one alone: of tests marked `sampled` a draw from a fixed seed is quick."""
+    """Splits `items` into those of the quick suite and those of the long one alone: tests marked `long`, and of tests marked `sampled` all but
+    a draw from a fixed seed."""
     cases = {}
     for item in items:
         if marker := item.get_closest_marker("sampled"):
             cases.setdefault((item.path, item.originalname, marker.args[0]), []).append(item)
-    left = set()
+    left = {item for item in items if item.get_closest_marker("long")}
     for (path, name, every), of_test in cases.items():
         kept = drawn([item.callspec.params for item in of_test], -(-len(of_test) // every), f"{path.name} {name}")
         left.update(item for number, item in enumerate(of_test) if number not in kept)
     return [item for item in items if item not in left], [item for item in items if item in left]
+
+
+def pytest_itemcollected(item):
+    if not INTEGRATION.isdisjoint(item.path.parts):
+        item.add_marker("integration")
 
 
 @pytest.hookimpl(trylast=True)  # what the command line chooses is chosen before

@@ -321,7 +321,7 @@ class Packed:
                 f"  return {', '.join('%r_' + name for name in self.results)} : {returned}\n}}\n")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("lam", ["number", "head", "token"])
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_packed_sequences(element, lam, build_dir):

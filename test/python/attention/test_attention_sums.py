@@ -30,7 +30,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("isa", runnable_isas())
-@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(10)) for n in range(20)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(20)) for n in range(20)])
 def test_random_calls(isa, number):
     rng = np.random.default_rng(number)
     pick = lambda *options: options[rng.integers(len(options))]

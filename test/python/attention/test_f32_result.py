@@ -17,7 +17,7 @@ SIGNATURES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("isa", runnable_isas())
 def test_on_every_instruction_set(isa, build_dir, tmp_path, full):
     chosen = SIGNATURES if full else SIGNATURES[runnable_isas().index(isa) % 2 :: 2]

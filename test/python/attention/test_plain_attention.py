@@ -28,7 +28,7 @@ def draw(dtype, queries=40, keys=70, width=32, heads=2, seed=0):
 
 
 @pytest.mark.parametrize("isa", runnable_isas())
-@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(10)) for n in range(20)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(20)) for n in range(20)])
 def test_random_calls(isa, number):
     rng = np.random.default_rng(number)
     fixed = dict(dtype="bf16", step=1) if isa.startswith("amx") else {}

@@ -32,7 +32,7 @@ def test_rows_do_not_depend_on_what_follows(masks, target, dtype, width):
 PAIRED = [f"cpu:{isa}" for isa in ("avx512bf16", "amx", "amx-emulated") if isa in runnable_isas()]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", PAIRED)
 @pytest.mark.parametrize("keys, dv", [(300, 16), (301, 40)])
 def test_values_that_heads_share_are_those_of_each_head(target, keys, dv):

@@ -31,7 +31,7 @@ def close(got, want, dtype):
     np.testing.assert_allclose(np.asarray(got, np.float32), np.asarray(want, np.float32), rtol=0, atol=BOUNDS[dtype] * 8)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("queries", [1, 3, 150])
 def test_equals_the_boolean_mask(dtype, queries):

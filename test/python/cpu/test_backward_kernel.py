@@ -137,7 +137,7 @@ def shaped(isa):
     return [fill(Shaped(isa, 1), isa, False), fill(Shaped(isa, 3), isa, True)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("again", [False, True])
 def test_threads_and_other_batches_change_no_bit(shaped, again):
     """Slices are work items where there are few groups of heads for each thread, and else follow one another."""

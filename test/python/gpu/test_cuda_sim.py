@@ -72,7 +72,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_each_thing_is_right_and_as_on_the_cpu(name):
     changes, target, shapes = CASES[name]

@@ -32,7 +32,7 @@ def same(a, b):
     return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", models.DECODERS)
 def test_decoders(kind, dtype, load):

@@ -62,7 +62,7 @@ def greedy(model, prompt, steps):
     return torch.stack(result).float().numpy()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_transformers(case, tmp_path):
     oracle = random_model(tmp_path, **CASES[case])

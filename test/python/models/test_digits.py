@@ -11,7 +11,8 @@ pytestmark = pytest.mark.oracle
 EPOCHS, WARM_UP, BATCH, RATE = 20, 3, 64, 3e-3
 
 
-def test_digits(full):
+@pytest.mark.long  # steps of optimizers on models of timm: test_torch_training_models.py
+def test_digits():
     """scikit-learn's 1,797 images of 8 x 8: every fourth one is kept for the test."""
     digits = sklearn.datasets.load_digits()
     images, labels = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 8 - 1, torch.tensor(digits.target)
@@ -39,5 +40,5 @@ def test_digits(full):
 
     patched = made()
     assert len(diffattn.patch(patched)) == 2
-    for model in (patched, made()) if full else (patched,):
+    for model in (patched, made()):
         assert accuracy(model) >= 0.97

@@ -106,7 +106,7 @@ def test_one_nest_and_one_call_a_product(kind, opt):  # noqa: F811
     assert kernels == {4: 5 + 5 + 5 + 4, 8: 5 * 5 + 3 * 4}.get(source.count("diffattn.attention ins"), 1 if kind.startswith("vit") else 5)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("kind", models.BUILDERS)
 def test_compiles_to_the_llvm_dialect_alone(kind, dtype, opt):  # noqa: F811

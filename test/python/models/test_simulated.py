@@ -59,6 +59,7 @@ def test_others(config, shape, both):
     assert_near(sim.forward(x), cpu.forward(x), 3e-2)
 
 
+@pytest.mark.long  # the same model by a pack for a GPU: test_gpu_check.py
 def test_tiny_lm_says_the_same():
     cpu, sim = (diffattn.load(ROOT / "examples" / "tiny-lm", target=target) for target in ("cpu", TARGET))
     ids = cpu.tokenizer.encode((ROOT / "examples/tiny-lm/heldout.txt").read_text()[:300], special=False)[:40]

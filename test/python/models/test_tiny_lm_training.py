@@ -105,6 +105,7 @@ train.main()
 """
 
 
+@pytest.mark.long  # gradients of two processes: test_torch_training_models.py
 def test_two_processes_train_as_one(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(RUN.format(directory=str(DIRECTORY), heldout=str(DIRECTORY / "heldout.txt"), small=SMALL))

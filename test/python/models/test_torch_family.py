@@ -92,7 +92,7 @@ def imported(monkeypatch):
     return texts
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @torch.no_grad()
 def test_compiled(case, exported, imported):

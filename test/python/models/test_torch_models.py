@@ -120,6 +120,7 @@ def test_many_layers_are_compiled_in_seconds(monkeypatch, tmp_path, full):
     assert anew < 20 and kept < 1
 
 
+@pytest.mark.long  # sizes that are symbols of Dynamo: test_torch_family.py
 def test_dynamo_with_two_sizes(programs):
     """Batch and length are symbols of the graph."""
     model = diffllama("sdpa")

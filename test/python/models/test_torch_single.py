@@ -17,7 +17,7 @@ def to_floats(dtype, tree):
     return pytree.tree_map(lambda x: x.to(dtype) if x.is_floating_point() else x, tree)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @torch.no_grad()
 def test_fused_or_reported(case, programs):

@@ -54,6 +54,7 @@ def test_wrong_gradients_are_not_timed(bench, options, kind, monkeypatch):
         bench.check(args, trainings, 32)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["tiny-lm", "diffllama"])
 def test_memory(bench, options, kind, monkeypatch, capsys):
     """tiny-lm's own attention keeps maps for the backward pass; the operator keeps none, and SDPA, which a DiffLlama calls, few."""

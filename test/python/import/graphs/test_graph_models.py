@@ -60,7 +60,7 @@ def check_run(entry, text):
             assert np.abs(got - want).max() <= 2e-5 * np.abs(want).max(), (batch, length)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["name"])
 def test_raised_as_it_was(entry):
     check_run(entry, text_of(entry))

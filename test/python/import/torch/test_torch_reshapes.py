@@ -35,7 +35,7 @@ def reshapes(chain):
     return function
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(6)) for n in range(80)])
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.sampled(12)) for n in range(80)])
 def test_chains(number, programs):
     rng = random.Random(number)
     factors = [rng.choice("abc"), *rng.choices(["a", "b", "c", 1, 2, 3, 4], k=rng.randint(1, 4))]

@@ -116,7 +116,7 @@ def plain_attention(q1, k1, q2, k2, v, lam, *, q_segments=None, kv_segments=None
     return diffattn.plain_attention(q1, k1, v, segment_ids=None if q_segments is None else (q_segments, kv_segments), **options)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name not in ("paged", "integral", "lambda")])
 def test_one_map(name, dtype):
