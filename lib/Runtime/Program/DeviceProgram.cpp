@@ -170,6 +170,19 @@ Failure DeviceProgram::fill(diffattn_address to, int32_t value, int64_t bytes) {
 Failure DeviceProgram::copyRows(diffattn_address to, int64_t toPitch,
                                 diffattn_address from, int64_t fromPitch,
                                 int64_t bytes, int64_t rows) {
+  if (bytes < 0 || rows < 0)
+    return {ErrorClass::Usage,
+            "expected numbers of bytes and rows from 0, but got " +
+                std::to_string(bytes) + " and " + std::to_string(rows)};
+  if (bytes == 0)
+    return {};
+  // So every row is another place, and those of a number that is wrong end
+  // where the memory does.
+  if (rows > 1 && toPitch < bytes && toPitch > -bytes)
+    return {ErrorClass::Usage,
+            "expected rows of " + std::to_string(bytes) +
+                " bytes that do not overlap, but got a pitch of " +
+                std::to_string(toPitch)};
   for (int64_t row = 0; row < rows; ++row)
     if (Failure failure =
             check(device->copy(device.get(), stream, to + row * toPitch,

@@ -87,11 +87,12 @@ static Bytes bytesOf(const ArrayView &array) {
   int64_t dense = 1;
   for (size_t axis = array.shape.size(); axis-- > 0;) {
     const int64_t size = array.shape[axis];
-    int64_t stride = (array.strides ? (*array.strides)[axis] : dense) * element;
+    int64_t stride = array.strides ? (*array.strides)[axis] : dense;
     if (!array.strides) // else sizes may be those of no memory
       dense *= size;
     if (size < 2 || stride == 0)
-      continue;
+      continue; // a stride that leads nowhere may be any number
+    stride *= element;
     if (stride < 0) {
       bytes.first += Wide(stride) * (size - 1);
       stride = -stride;
