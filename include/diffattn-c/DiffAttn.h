@@ -34,7 +34,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 14
+#define DIFFATTN_API_MINOR 15
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -286,6 +286,31 @@ DIFFATTN_EXPORT int32_t diffattn_cache_write(const diffattn_options *options,
                                              const char *description,
                                              const char *text,
                                              size_t text_bytes);
+
+/*===-- Explanations ------------------------------------------------------===*/
+
+/* What threads of this machine reach together. */
+typedef struct diffattn_roof {
+  double gflops;      /* 10^9 operations a second of multiply-adds of f32 */
+  double bf16_gflops; /* of products of bf16; 0: not known, as of AMX */
+  double gbs;         /* 10^9 bytes a second that are read from memory */
+} diffattn_roof;
+
+/* Measures them on `threads` threads, in `seconds` for each of operations and
+   reading; `bytes` are read in all, which should be more than caches hold. */
+DIFFATTN_EXPORT int32_t diffattn_measure_roof(int32_t threads, int64_t bytes,
+                                              double seconds,
+                                              diffattn_roof *roof);
+
+/* What became of each attention, and with times of each product too, as JSON:
+   a list of rows (docs/c-api.md), to be freed with diffattn_free. `facts` is
+   JSON: what the compiler said, the module's text, and spans of runs. */
+DIFFATTN_EXPORT int32_t diffattn_explain(const char *facts, size_t facts_bytes,
+                                         char **rows);
+/* The same rows, with the roof that they are beside, as a table of text. */
+DIFFATTN_EXPORT int32_t diffattn_explanation_table(const char *explanation,
+                                                   size_t explanation_bytes,
+                                                   char **table);
 
 /*===-- Judging -----------------------------------------------------------===*/
 

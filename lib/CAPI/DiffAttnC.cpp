@@ -13,6 +13,7 @@
 #include "DiffAttn/Compiler/CallerOptions.h"
 #include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/Compiler/Device.h"
+#include "DiffAttn/Compiler/Explanation.h"
 #include "DiffAttn/Compiler/Oracle.h"
 #include "DiffAttn/Compiler/Versions.h"
 #include "DiffAttn/Runtime/Program/CInterface.h"
@@ -381,6 +382,52 @@ int32_t diffattn_cache_write(const diffattn_options *options, const char *key,
                                             llvm::StringRef(text, text_bytes)))
       return fail(std::move(error));
   return DIFFATTN_OK;
+}
+
+int32_t diffattn_measure_roof(int32_t threads, int64_t bytes, double seconds,
+                              diffattn_roof *roof) {
+  if (Failure failure = checkPointers({{"roof", roof}}))
+    return fail(failure);
+  if (threads < 1 || threads > kMaxThreads)
+    return fail(ErrorClass::Usage, "threads: expected a number from 1 to " +
+                                       llvm::Twine(kMaxThreads) + ", but got " +
+                                       llvm::Twine(threads));
+  if (bytes < 1)
+    return fail(ErrorClass::Usage, "bytes: expected a number of at least 1, "
+                                   "but got " +
+                                       llvm::Twine(bytes));
+  if (!(seconds > 0))
+    return fail(ErrorClass::Usage,
+                "seconds: expected a number above 0, but got " +
+                    llvm::Twine(llvm::formatv("{0}", seconds).str()));
+  auto measured = measureRoof(threads, {bytes, seconds});
+  if (!measured)
+    return fail(measured.takeError());
+  *roof = {measured->gflops, measured->bf16Gflops.value_or(0), measured->gbs};
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_explain(const char *facts, size_t facts_bytes, char **rows) {
+  if (Failure failure = checkPointers({{"facts", facts}, {"rows", rows}}))
+    return fail(failure);
+  auto read = readExplanationFacts({facts, facts_bytes});
+  if (!read)
+    return fail(read.takeError());
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << llvm::json::Value(llvm::json::Array(explain(*read).rows));
+  return giveText(text, rows);
+}
+
+int32_t diffattn_explanation_table(const char *explanation,
+                                   size_t explanation_bytes, char **table) {
+  if (Failure failure =
+          checkPointers({{"explanation", explanation}, {"table", table}}))
+    return fail(failure);
+  auto read = readExplanation({explanation, explanation_bytes});
+  if (!read)
+    return fail(read.takeError());
+  return giveText(read->getTable(), table);
 }
 
 int32_t diffattn_judge(const diffattn_program *program, const char *ir,

@@ -13,26 +13,12 @@ from typing import Any
 
 from . import checks, roof, tracing
 from .errors import RunError
-from .explain import Explanation, Row, Times, explain
+from .explain import Explanation, Row, explain
 from .importing.requirements import require
 from .runtime import Executable, threads_by_default
 
 #: Runs that count at least and at most, and the seconds after which there are no more of them.
 _LEAST, _MOST, _SECONDS = 3, 20, 1.0
-
-
-class _Sum:
-    """Sums over the spans of one op in one run: calls, microseconds, operations, bytes."""
-
-    def __init__(self) -> None:
-        self.calls, self.us, self.flops, self.bytes = 0, 0.0, 0, 0
-
-    def add(self, event: dict[str, Any]) -> None:
-        arguments = event.get("args", {})
-        self.calls += 1
-        self.us += event["dur"]
-        self.flops += arguments.get("flops", 0)
-        self.bytes += arguments.get("bytes", 0)
 
 
 def timed(call: Callable[[], object]) -> Explanation:
@@ -42,27 +28,20 @@ def timed(call: Callable[[], object]) -> Explanation:
     checks.callback("call", call)
     with tracing.record():
         call()  # compiles, and packs weights
-    runs: list[dict[Any, _Sum]] = []
+    runs: list[dict[Executable, list[dict[str, Any]]]] = []
     begin = time.perf_counter()
     while len(runs) < _LEAST or (len(runs) < _MOST and time.perf_counter() - begin < _SECONDS):
         with tracing.record() as events:
             call()
-        runs.append(_sums(events, tracing.programs()))
-    best = {key: min((run[key] for run in runs if key in run), key=lambda one: one.us) for run in runs for key in run}
-    codes = [code for code in dict.fromkeys(key[0] for key in best) if isinstance(code, Executable)]
+        runs.append(_by_code(events, tracing.programs()))
+    codes = list(dict.fromkeys(code for run in runs for code in run))
     if not codes:
         raise RunError("expected a call that runs code that was compiled in this process, but it runs none")
+    reached = roof.measure(codes[0].threads or threads_by_default())
     rows: list[Row] = []
-    threads = codes[0].threads or threads_by_default()
-    reached = roof.measure(threads)
     for code in codes:
-        ops = {key[1:]: one for key, one in best.items() if key[0] is code and key[1] in ("attention", "product")}
-        spans = [(op, name, place if ":" not in place or place.count(":") > 1 else f"{code.name}:{place}", function,
-                  _times(one, name.split()[-1], reached)) for (op, name, place, function), one in ops.items()]
-        rows += explain(code, code.text if isinstance(code.text, str) else "", spans).rows
-        whole = sum(one.us for key, one in best.items() if key[0] is code and key[1] == "function")
-        other = max(whole - sum(one.us for one in ops.values()), 0.0)
-        rows.append(Row("", "", False, (), (), "other", "all else", Times(1, other / 1e3, None, None, None, "")))
+        text = code.text if isinstance(code.text, str) else ""
+        rows += explain(code, text, name=code.name, runs=[run[code] for run in runs if code in run], roof=reached).rows
     return Explanation(tuple(rows), reached)
 
 
@@ -71,30 +50,17 @@ def explain_function(function: Any, arguments: Sequence[Any], named: Mapping[str
     return timed(lambda: function(*arguments, **named)) if arguments or named else explain(function)
 
 
-def _sums(events: Iterable[dict[str, Any]], programs: dict[str, Any]) -> dict[Any, _Sum]:
-    """By code, category, name, place and function."""
-    found: dict[Any, _Sum] = defaultdict(_Sum)
+def _by_code(events: Iterable[dict[str, Any]], programs: dict[str, Any]) -> dict[Executable, list[dict[str, Any]]]:
+    """The spans of each code: those in its calls, on the threads that call it."""
+    found: dict[Executable, list[dict[str, Any]]] = defaultdict(list)
     inside: dict[int, tuple[float, Any]] = {}  # of each thread: where its last call of compiled code ends, and the code
     for event in events:  # of a thread in the order of their beginnings
-        thread, arguments = event["tid"], event.get("args", {})
+        thread = event["tid"]
         if event["cat"] == "python" and event["name"] in programs:
             inside[thread] = event["ts"] + event["dur"], programs[event["name"]]
-        elif thread in inside and event["ts"] <= inside[thread][0] and event["cat"] in ("function", "attention", "product"):
-            found[inside[thread][1], event["cat"], event["name"], arguments.get("place", ""), arguments.get("function", "")].add(event)
+        elif thread in inside and event["ts"] <= inside[thread][0] and isinstance(inside[thread][1], Executable):
+            found[inside[thread][1]].append(event)
     return found
-
-
-def _times(one: _Sum, element: str, reached: roof.Roof) -> Times:
-    seconds = one.us / 1e6
-    peak = {"bf16": reached.bf16_gflops, "f64": reached.gflops / 2}.get(element, reached.gflops)
-    if not one.flops or not seconds:
-        return Times(one.calls, one.us / 1e3, None, None, None, "")
-    gflops, gbs = one.flops / seconds / 1e9, one.bytes / seconds / 1e9
-    of_memory = gbs / reached.gbs
-    if peak is None:
-        return Times(one.calls, one.us / 1e3, gflops, gbs, None, "")
-    share, bound = max((gflops / peak, "compute"), (of_memory, "memory"))
-    return Times(one.calls, one.us / 1e3, gflops, gbs, share, bound)
 
 
 def png(explanation: Explanation) -> bytes:

@@ -68,6 +68,12 @@ class _Diagnostic(ctypes.Structure):
                                             ("category", "name", "message", "location", "text"))]
 
 
+class _Roof(ctypes.Structure):
+    """diffattn_roof of DiffAttn.h."""
+
+    _fields_ = [(name, ctypes.c_double) for name in ("gflops", "bf16_gflops", "gbs")]
+
+
 #: diffattn_diagnostic_kind.
 _KINDS = ("note", "warning", "missed", "analysis", "passed")
 
@@ -123,6 +129,9 @@ class _Library(CLibrary):
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
             ("cache_read", number, [options, text, out(ctypes.c_void_p), out(size)]),
             ("cache_write", number, [options, text, text, text, size]),
+            ("measure_roof", number, [number, ctypes.c_int64, ctypes.c_double, out(_Roof)]),
+            ("explain", number, [text, size, out(ctypes.c_void_p)]),
+            ("explanation_table", number, [text, size, out(ctypes.c_void_p)]),
             ("judge", number, [program, text, size, options, text, out(Array), number, out(Array), number, out(number),
                                out(ctypes.c_void_p)]),
             ("write_bundle", number, [text, size, options, out(text), number, text, number, text]),
@@ -427,6 +436,34 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
         lib.options_destroy(options)
         raise
     return options
+
+
+def measure_roof(threads: int, bytes_read: int, seconds: float) -> tuple[float, float | None, float]:
+    """What so many threads reach together: 10^9 operations a second of multiply-adds of f32, of products of bf16 (None: not known), and
+    10^9 bytes a second read from memory, of `bytes_read` in all; `seconds` for each of the two."""
+    lib, roof = library(), _Roof()
+    lib.check(lib.measure_roof(threads, bytes_read, seconds, ctypes.byref(roof)))
+    return roof.gflops, roof.bf16_gflops or None, roof.gbs
+
+
+def explain(facts: str) -> str:
+    """Rows of what became of each op, as JSON, of facts in JSON (docs/c-api.md)."""
+    return _answer("explain", facts)
+
+
+def explanation_table(explanation: str) -> str:
+    """A table of text of rows and their roof in JSON."""
+    return _answer("explanation_table", explanation)
+
+
+def _answer(function: str, question: str) -> str:
+    """The text that a function of the C API makes of a text."""
+    lib, given, answer = library(), question.encode(), ctypes.c_void_p()
+    lib.check(getattr(lib, function)(given, len(given), ctypes.byref(answer)))
+    try:
+        return ctypes.string_at(answer.value).decode()
+    finally:
+        lib.free(answer)
 
 
 def emit(mlir: ModuleText, stage: str, *, target: str = "cpu", raise_attention: bool = True, reference: bool = False,

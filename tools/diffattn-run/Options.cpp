@@ -31,6 +31,7 @@ EXAMPLES:
                --input=1x4xi64=1,2,3,4 --output=logits.npy
   diffattn-run attention.mlir --input=random:1x8x512x64xf32 ... \
                --check=unfused --bench=20
+  diffattn-run model.mlir --input=... --explain
   diffattn-run model.mlir --input=... --trace=trace.json
   diffattn-run model.mlir --emit=scheduled
   diffattn-run model.mlir --target=cuda:sm_90 --emit=cubin -o model.cubin
@@ -237,6 +238,14 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::desc("Chrome's trace JSON of this run: passes, functions,\n"
                "products and attentions, by thread"),
       cl::value_desc("file"), cl::cat(results));
+  cl::opt<ExplainFormat> explain(
+      "explain", cl::ValueOptional,
+      cl::desc("Instead of the results: a row for each product and\n"
+               "attention, what became of it and its time:"),
+      cl::values(clEnumValN(ExplainFormat::Text, "text", "A table (default)"),
+                 clEnumValN(ExplainFormat::Text, "", ""),
+                 clEnumValN(ExplainFormat::JSON, "json", "A list of objects")),
+      cl::init(ExplainFormat::None), cl::cat(results));
   cl::opt<bool> quiet("quiet", cl::desc("Do not print the results"),
                       cl::cat(results));
 
@@ -285,6 +294,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.bench = bench;
   options.quiet = quiet;
   options.trace = trace;
+  options.explain = explain;
   llvm::SmallString<128> optTool(llvm::sys::path::parent_path(argv[0]));
   llvm::sys::path::append(optTool, "diffattn-opt");
   options.caller.compile.optTool = optTool.str().str();
@@ -316,11 +326,22 @@ llvm::Error mlir::diffattn::checkOptions(const Options &options) {
           std::pair(!options.outputs.empty(), "--output"),
           std::pair(!options.expected.empty(), "--expected"),
           std::pair(!options.check.empty(), "--check"),
-          std::pair(options.bench > 0, "--bench")})
+          std::pair(options.bench > 0, "--bench"),
+          std::pair(options.explain != ExplainFormat::None, "--explain")})
       if (given)
         return makeError(ErrorClass::Usage, llvm::Twine(what) +
                                                 ": expected none with --emit, "
                                                 "which calls no function");
+  if (options.explain != ExplainFormat::None &&
+      !llvm::StringRef(options.caller.compile.target).starts_with("cpu"))
+    return makeError(ErrorClass::Usage,
+                     "--explain: expected a target of CPUs, whose code records "
+                     "its times, but got " +
+                         options.caller.compile.target);
+  if (options.explain != ExplainFormat::None && !options.trace.empty())
+    return makeError(ErrorClass::Usage,
+                     "--explain: expected no --trace, because one recording "
+                     "is made at a time");
   if (options.emit.empty() && options.emitFile != "-")
     return makeError(ErrorClass::Usage,
                      "-o: expected it with --emit; results of a call are "

@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 #define DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 
+#include "Explain.h"
+
 #include "DiffAttn/Compiler/CallerOptions.h"
 
 #include "llvm/Support/Error.h"
@@ -39,6 +41,7 @@ struct Options {
   std::string check;
   int64_t bench = 0;
   bool quiet = false, info = false;
+  ExplainFormat explain = ExplainFormat::None;
   /// File for a trace of the run; empty: none.
   std::string trace;
   /// diffattn-opt as the user can call it: in the folder that this tool was

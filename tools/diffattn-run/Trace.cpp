@@ -40,6 +40,19 @@ static llvm::Error checkWritable(llvm::StringRef path) {
           ": expected to write the file, but got: " + problem.message());
 }
 
+llvm::Error mlir::diffattn::recordTrace(llvm::function_ref<llvm::Error()> run,
+                                        std::string &text) {
+  diffattn_rt_trace_start();
+  llvm::Error error = run();
+  diffattn_rt_trace_stop();
+  diffattn_rt_trace_write(
+      [](void *to, const char *part, int64_t bytes) {
+        static_cast<std::string *>(to)->append(part, bytes);
+      },
+      &text);
+  return error;
+}
+
 llvm::Expected<bool>
 mlir::diffattn::runTraced(llvm::StringRef path,
                           llvm::function_ref<llvm::Expected<bool>()> run) {
@@ -47,22 +60,24 @@ mlir::diffattn::runTraced(llvm::StringRef path,
     return run();
   if (llvm::Error error = checkWritable(path))
     return error;
-  diffattn_rt_trace_start();
-  llvm::Expected<bool> result = run();
-  diffattn_rt_trace_stop();
+  bool matches = false;
   std::string text;
-  diffattn_rt_trace_write(
-      [](void *to, const char *part, int64_t bytes) {
-        static_cast<std::string *>(to)->append(part, bytes);
+  llvm::Error failure = recordTrace(
+      [&]() -> llvm::Error {
+        auto result = run();
+        if (!result)
+          return result.takeError();
+        matches = *result;
+        return llvm::Error::success();
       },
-      &text);
+      text);
   llvm::Error error = writeFile(path, {text});
-  if (!error)
-    return result;
   // The first of two errors is the one to report.
-  if (!result) {
+  if (failure) {
     llvm::consumeError(std::move(error));
-    return result;
+    return failure;
   }
-  return error;
+  if (error)
+    return error;
+  return matches;
 }

@@ -10,7 +10,14 @@
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/Support/Error.h"
 
+#include <string>
+
 namespace mlir::diffattn {
+
+/// Calls `run`, and gives what was recorded of it as Chrome's JSON, also if it
+/// fails.
+llvm::Error recordTrace(llvm::function_ref<llvm::Error()> run,
+                        std::string &text);
 
 /// Calls `run` and returns its result; a trace of it goes to the file `path`,
 /// also if it fails; an empty path: no trace. A file that cannot be written is

@@ -8,6 +8,7 @@
 #include "../StandardStreams.h"
 #include "CacheCommand.h"
 #include "Compare.h"
+#include "Explain.h"
 #include "Inputs.h"
 #include "Interrupts.h"
 #include "Options.h"
@@ -60,7 +61,9 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   compile.inputName = name.str();
   compile.ptxas.folders = getPtxasFolders();
   // Emitted code is the same with and without --trace.
-  compile.trace = !options.trace.empty() && options.emit.empty();
+  compile.trace =
+      (!options.trace.empty() || options.explain != ExplainFormat::None) &&
+      options.emit.empty();
   return compile;
 }
 
@@ -165,7 +168,8 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
 static llvm::Expected<std::unique_ptr<CompiledProgram>>
 makeProgram(llvm::StringRef ir, CompileOptions compile,
             const WeightFiles &files,
-            llvm::function_ref<llvm::Error(const Signature &)> check) {
+            llvm::function_ref<llvm::Error(const Signature &)> check,
+            CompileDiagnostics *diagnostics = nullptr) {
   CudaLibraries libraries{options.caller.libraries.driver,
                           options.caller.libraries.cublasLt,
                           getPackageFolders()};
@@ -182,6 +186,8 @@ makeProgram(llvm::StringRef ir, CompileOptions compile,
   llvm::Expected<CompiledModule> module = compileOrTake(ir, compile);
   if (!module)
     return module.takeError();
+  if (diagnostics)
+    *diagnostics = module->diagnostics;
   auto program =
       CompiledProgram::load(std::move(*module), compile.target, libraries);
   if (!program || options.weightPaths.empty())
@@ -433,7 +439,8 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     call = std::move(*prepared);
     return llvm::Error::success();
   };
-  auto program = makeProgram(*ir, compile, files, prepare);
+  CompileDiagnostics diagnostics;
+  auto program = makeProgram(*ir, compile, files, prepare, &diagnostics);
   if (!program)
     return program.takeError();
   if (options.info) {
@@ -458,7 +465,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
             writeNpy(file, results.views[i].data, results.views[i].dtype,
                      results.views[i].shape))
       return error;
-  if (!options.quiet)
+  if (!options.quiet && options.explain == ExplainFormat::None)
     for (auto [i, view] : llvm::enumerate(results.views))
       llvm::outs() << "result " << i << ": " << summarizeArray(view) << "\n";
   std::vector<DenseView> expectedViews;
@@ -490,6 +497,22 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (options.bench > 0)
     if (llvm::Error error = timeCalls(**program, name, viewsOf(arguments)))
       return error;
+  if (options.explain != ExplainFormat::None) {
+    const int64_t threads = options.caller.compile.threads;
+    const std::vector<ArrayView> views = viewsOf(arguments);
+    auto again = [&, &entry = name] {
+      std::vector<CallResult> ignored;
+      return toError((*program)->call(entry, views, threads, ignored));
+    };
+    ExplanationFacts facts;
+    facts.name = compile.inputName;
+    facts.module = *ir;
+    facts.said = getSaid(diagnostics);
+    if (llvm::Error error = explainCalls(
+            again, std::move(facts), threads ? threads : diffattn_rt_threads(),
+            options.explain))
+      return error;
+  }
   return matches;
 }
 

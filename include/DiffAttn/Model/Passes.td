@@ -479,7 +479,8 @@ def TraceOpsPass : Pass<"diffattn-trace-ops", "ModuleOp"> {
     floating-point operations, and bytes of the buffers that it reads and writes.
     Of attention, pairs of query and key that `kv_len`, `is_causal` and `window`
     hide are not counted, and a difference of maps is multiplied by the values
-    once; packed or paged sequences and gradients are not counted.
+    once; of gradients, scores, the gradient of the maps' weights, and each
+    gradient that is asked for.
   }];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect",
                            "memref::MemRefDialect", "scf::SCFDialect"];

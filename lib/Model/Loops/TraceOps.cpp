@@ -66,20 +66,18 @@ public:
     return type.isIndex() ? 8
                           : llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
   }
-  /// The sum of the elements of a buffer of rank 1, each at most `most`.
-  Value sumOfMost(Value buffer, Value most) {
-    Value zero = arith::ConstantIndexOp::create(*this, 0),
-          one = arith::ConstantIndexOp::create(*this, 1),
-          size = memref::DimOp::create(*this, buffer, 0);
-    auto loop = scf::ForOp::create(
-        *this, zero, size, one, number(0),
-        [&](OpBuilder &b, Location loc, Value i, ValueRange sum) {
-          Value element = memref::LoadOp::create(b, loc, buffer, i);
-          Value least = arith::MinSIOp::create(b, loc, element, most);
-          Value next = arith::AddIOp::create(b, loc, sum[0], least);
-          scf::YieldOp::create(b, loc, next);
-        });
-    return loop.getResult(0);
+  /// Element `i` of a buffer of i32 or i64.
+  Value load(Value buffer, Value i) {
+    Value element = memref::LoadOp::create(*this, buffer, i);
+    return element.getType().isInteger(64)
+               ? element
+               : arith::ExtSIOp::create(*this, getI64Type(), element);
+  }
+  /// The length of sequence `i` by the bounds of packed ones.
+  Value packedLength(Value bounds, Value i) {
+    Value next = arith::AddIOp::create(
+        *this, i, arith::ConstantIndexOp::create(*this, 1));
+    return sub(load(bounds, next), load(bounds, i));
   }
 };
 
@@ -89,53 +87,131 @@ struct Work {
 };
 } // namespace
 
-/// Counts the pairs of query and key that masks of lengths and order leave.
-/// Boolean arrays, segments and given offsets are not looked at: the last query
-/// is taken to stand at the last key.
-static Work countAttention(CountBuilder &b, AttentionOp op) {
-  auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
-  // Their keys are counted by no operand's shape.
-  if (maps.isPacked() || maps.isPaged())
-    return {};
-  const int64_t queryAxis = maps.lengthAxis(op.getQLayout()),
-                queryHeads = maps.headAxis(op.getQLayout()),
-                keyAxis = maps.lengthAxis(op.getKLayout()),
-                keyHeads = maps.headAxis(op.getKLayout()),
-                valueHeads = maps.headAxis(op.getVLayout());
-  Value batch = b.dim(op.getQ1(), 0), queries = b.dim(op.getQ1(), queryAxis),
-        allKeys = b.dim(op.getK1(), keyAxis), headDim = b.dim(op.getQ1(), 3),
-        valueDim = b.dim(op.getV(), 3);
-  Value keys = op.getKvLen() ? b.sumOfMost(op.getKvLen(), allKeys)
-                             : b.mul(batch, allKeys);
+namespace {
+/// Pairs of query and key that masks leave, and keys, of all sequences.
+struct VisiblePairs {
+  Value pairs, keys;
+};
+} // namespace
+
+/// The pairs and keys of one sequence, of which the last query stands at the
+/// last key.
+static VisiblePairs countPairs(CountBuilder &b, DifferentialMapsOpInterface op,
+                               Value queries, Value keys) {
   Value pairs = b.mul(queries, keys);
   if (op.getIsCausal()) {
-    Value hiddenPairs = arith::ShRSIOp::create(
-        b, b.mul(queries, b.sub(queries, b.number(1))), b.number(1));
-    pairs = b.max(b.sub(pairs, b.mul(batch, hiddenPairs)), b.number(0));
+    // The last of them see all keys, all but one, and so on.
+    Value seeing = b.min(queries, keys);
+    Value behind = arith::ShRSIOp::create(
+        b, b.mul(seeing, b.sub(seeing, b.number(1))), b.number(1));
+    pairs = b.sub(b.mul(seeing, keys), behind);
   }
   if (auto window = op.getWindow(); window && (*window)[0] >= 0) {
     const int64_t right = op.getIsCausal() ? 0 : (*window)[1];
     if (right >= 0)
-      pairs =
-          b.min(pairs, b.mul(b.mul(batch, queries), (*window)[0] + 1 + right));
+      pairs = b.min(pairs, b.mul(queries, (*window)[0] + 1 + right));
   }
-  // Each map's scores, and the difference of the maps times the values, once.
-  Value heads = b.dim(op.getQ1(), queryHeads), mapHeads = heads;
-  if (op.getQ2())
-    mapHeads = b.add(heads, b.dim(op.getQ2(), queryHeads));
-  Value perPair = b.add(b.mul(mapHeads, headDim), b.mul(heads, valueDim));
+  return {pairs, keys};
+}
+
+/// The pairs that masks of lengths and order leave. Boolean arrays, segments
+/// and given offsets are not looked at.
+static VisiblePairs countPairs(CountBuilder &b,
+                               DifferentialMapsOpInterface op) {
+  const int64_t keyAxis = op.lengthAxis(op.getKLayout());
+  Value batch = b.dim(op.getQ1(), 0),
+        queries = b.dim(op.getQ1(), op.lengthAxis(op.getQLayout())),
+        keys = b.dim(op.getK1(), keyAxis), lengths = op.getKvLen(),
+        queryBounds = op.getCuSeqlensQ(), keyBounds = op.getCuSeqlensK();
+  if (op.isPaged())
+    keys = b.mul(keys, b.dim(op.getBlockTable(), 1));
+  if (!lengths && !queryBounds) {
+    auto [pairs, seen] = countPairs(b, op, queries, keys);
+    return {b.mul(batch, pairs), b.mul(batch, seen)};
+  }
+  Value first = arith::ConstantIndexOp::create(b, 0),
+        one = arith::ConstantIndexOp::create(b, 1),
+        count = lengths ? Value(memref::DimOp::create(b, lengths, 0))
+                        : arith::SubIOp::create(
+                              b, memref::DimOp::create(b, queryBounds, 0), one),
+        zero = b.number(0);
+  auto loop = scf::ForOp::create(
+      b, first, count, one, ValueRange{zero, zero},
+      [&](OpBuilder &builder, Location loc, Value i, ValueRange sums) {
+        CountBuilder body(loc, builder);
+        Value ownQueries =
+                  queryBounds ? body.packedLength(queryBounds, i) : queries,
+              ownKeys = keyBounds ? body.packedLength(keyBounds, i) : keys;
+        if (lengths)
+          ownKeys = body.min(body.load(lengths, i), ownKeys);
+        auto [pairs, seen] = countPairs(body, op, ownQueries, ownKeys);
+        scf::YieldOp::create(body, ValueRange{body.add(sums[0], pairs),
+                                              body.add(sums[1], seen)});
+      });
+  return {loop.getResult(0), loop.getResult(1)};
+}
+
+/// Bytes of all operands of an op with maps: of keys and values, and of their
+/// gradients, what `keys` of them take.
+static Value countBytes(CountBuilder &b, DifferentialMapsOpInterface op,
+                        Value keys) {
+  auto backward = dyn_cast<AttentionBackwardOp>(op.getOperation());
   Value bytes = b.number(0);
   for (Value operand : op->getOperands()) {
-    const bool isKey = operand == op.getK1() || operand == op.getK2();
-    if (isKey || operand == op.getV())
-      bytes = b.add(
-          bytes,
-          b.mul(b.mul(keys, b.dim(operand, isKey ? keyHeads : valueHeads)),
-                b.mul(b.dim(operand, 3), CountBuilder::elementBytes(operand))));
-    else if (isa<MemRefType>(operand.getType()))
+    if (!isa<MemRefType>(operand.getType()))
+      continue;
+    const bool isKey = operand == op.getK1() || operand == op.getK2() ||
+                       (backward && (operand == backward.getDK1() ||
+                                     operand == backward.getDK2()));
+    const bool isValue =
+        operand == op.getV() || (backward && operand == backward.getDV());
+    if (!isKey && !isValue) {
       bytes = b.add(bytes, b.bytes(operand));
+      continue;
+    }
+    const int64_t heads =
+        op.headAxis(isKey ? op.getKLayout() : op.getVLayout());
+    bytes = b.add(bytes, b.mul(b.mul(keys, b.dim(operand, heads)),
+                               b.mul(b.dim(operand, 3),
+                                     CountBuilder::elementBytes(operand))));
   }
-  return {b.mul(b.mul(pairs, perPair), 2), bytes};
+  return bytes;
+}
+
+/// For each pair, sums' products of scores of both maps, of values by the
+/// difference of the maps, and for gradients those that their formulas have.
+static Work countMaps(CountBuilder &b, DifferentialMapsOpInterface op) {
+  const int64_t headAxis = op.headAxis(op.getQLayout());
+  Value heads = b.dim(op.getQ1(), headAxis), headDim = b.dim(op.getQ1(), 3),
+        scores1 = b.mul(heads, headDim), scores2 = b.number(0),
+        values = b.mul(heads, b.dim(op.getV(), 3));
+  if (op.hasSecondMap())
+    scores2 = b.mul(b.dim(op.getQ2(), headAxis), headDim);
+  Value perPair = b.add(scores1, scores2);
+  if (auto backward = dyn_cast<AttentionBackwardOp>(op.getOperation())) {
+    const bool isOneKey = op.getK1() == op.getK2();
+    auto add = [&](Value destination, Value products) {
+      if (destination)
+        perPair = b.add(perPair, products);
+    };
+    add(backward.getDQ1(), scores1);
+    add(backward.getDK1(), scores1);
+    add(backward.getDQ2(), scores2);
+    add(isOneKey ? backward.getDK1() : backward.getDK2(), scores2);
+    add(backward.getDV(), values);
+    // Gradients of the maps' weights, which those of scores and lambda go
+    // through.
+    if (llvm::any_of(ArrayRef<Value>{backward.getDQ1(), backward.getDK1(),
+                                     backward.getDQ2(), backward.getDK2(),
+                                     backward.getDLambda(),
+                                     backward.getDBias()},
+                     [](Value destination) { return bool(destination); }))
+      perPair = b.add(perPair, values);
+  } else {
+    perPair = b.add(perPair, values);
+  }
+  auto [pairs, keys] = countPairs(b, op);
+  return {b.mul(b.mul(pairs, perPair), 2), countBytes(b, op, keys)};
 }
 
 static Work countProduct(CountBuilder &b, Value a, Value c, int64_t products,
@@ -146,7 +222,9 @@ static Work countProduct(CountBuilder &b, Value a, Value c, int64_t products,
 
 static Work count(CountBuilder &b, Operation *op) {
   return llvm::TypeSwitch<Operation *, Work>(op)
-      .Case([&](AttentionOp attention) { return countAttention(b, attention); })
+      .Case<AttentionOp, AttentionBackwardOp>([&](auto maps) {
+        return countMaps(b, cast<DifferentialMapsOpInterface>(op));
+      })
       .Case<GemmOp, QuantizedGemmOp>([&](auto product) {
         return countProduct(b, product.getA(), product.getC(), 1,
                             op->getOperands());

@@ -1,13 +1,15 @@
 """Explanations with times: a row for each product and attention, beside roofs that are measured on the spot."""
 import json
+import subprocess
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from diffattn import cli, roof
+from diffattn import cli, roof, runtime
 from diffattn.errors import RunError, UsageError
-from diffattn.explain import Explanation, Row, Times
-from diffattn.explain_times import _sums, _times, png, timed
+from diffattn.explain import Explanation, Row, Times, explain
+from diffattn.explain_times import _by_code, png, timed
 from diffattn.roof import Roof
 from diffattn.runtime import Executable
 from test_trace import TEXT, TOKENS, arguments
@@ -59,28 +61,95 @@ def test_picture(explained):
         png(Explanation((Row("m:1:1", "main", False, (), ()),)))
 
 
+def event(category, name, begin, duration, thread=1, **arguments):
+    return {"cat": category, "name": name, "ts": begin, "dur": duration, "tid": thread, "args": arguments}
+
+
+def test_spans_of_code():
+    """Those of the call of compiled code that they lie in, on its thread."""
+    one, two = (object.__new__(Executable) for _ in range(2))
+    events = [event("python", "program 0", 0, 10), event("function", "f", 1, 8), event("product", "gemm f32", 2, 3),
+              event("product", "gemm f32", 3, 1, thread=2), event("python", "program 1", 20, 5), event("product", "gemm f32", 21, 3)]
+    assert _by_code(events, {"program 0": one, "program 1": two}) == {one: events[1:3], two: events[5:]}
+
+
+def rows_of(*runs, roof=ROOF):
+    return explain(SimpleNamespace(applied=[], diagnostics=[]), "", name="m", runs=runs, roof=roof).rows
+
+
 def test_counting():
-    """Spans are those of the call of compiled code that they lie in, on its thread; the nearer roof counts."""
-    one, two = object(), object()
+    """Calls of a run are added up, the quickest run and the nearer roof count."""
+    def product(element="f32", us=4, flops=800_000, **more):
+        return [event("function", "f", 0, 10), event("product", f"gemm {element}", 1, us - 1, place="1:2", flops=flops - 200_000, bytes=600, **more),
+                event("product", f"gemm {element}", 6, 1, place="1:2", flops=200_000, bytes=200, **more), event("thread", "gemm f32", 2, 3)]
 
-    def event(category, name, begin, duration, thread=1, **arguments):
-        return {"cat": category, "name": name, "ts": begin, "dur": duration, "tid": thread, "args": arguments}
+    found, other = rows_of(product(us=5), product(), product(us=6))
+    assert (found.place, found.sizes, found.time) == ("m:1:2", "gemm f32", Times(2, 0.004, 200.0, 0.2, 1.0, "compute"))
+    assert (other.op, other.sizes, other.time) == ("other", "all else", Times(1, 0.006, None, None, None, ""))
+    assert rows_of(product("bf16"))[0].time.share == 0.5 and rows_of(product("f64"))[0].time.share == 2.0
+    assert rows_of(product("bf16"), roof=Roof(2, 200.0, None, 20.0))[0].time.share is None
+    one = event("product", "gemm f32", 0, 4, place="a.py:3:1", flops=800_000, bytes=40_000_000)
+    assert rows_of([one])[0].time == Times(1, 0.004, 200.0, 10000.0, 500.0, "memory") and rows_of([one])[0].place == "a.py:3:1"
+    del one["args"]["flops"]
+    assert rows_of([one])[0].time == Times(1, 0.004, None, None, None, "")
+    # Code for other sizes has the place of the attention that it was made of; what is not counted is not, with what is.
+    attentions = [event("attention", f"attention {size} f32", size, 1, place="2:3", flops=1000 * size, bytes=10) for size in (1, 2)]
+    assert rows_of(attentions)[0].time == Times(2, 0.002, 1.5, 0.01, 0.0075, "compute")
+    del attentions[1]["args"]["flops"]
+    assert rows_of(attentions)[0].time == Times(2, 0.002, None, None, None, "")
 
-    events = [event("python", "program 0", 0, 10), event("function", "f", 1, 8), event("product", "gemm f32", 2, 3, place="1:2", flops=600_000, bytes=600),
-              event("thread", "gemm f32", 2, 3), event("product", "gemm f32", 6, 1, place="1:2", flops=200_000, bytes=200),
-              event("thread", "gemm f32", 2, 3, thread=2), event("product", "gemm f32", 3, 1, thread=2),
-              event("python", "program 1", 20, 5), event("product", "gemm f32", 21, 3, place="1:2")]
-    sums = _sums(events, {"program 0": one, "program 1": two})
-    product = sums[one, "product", "gemm f32", "1:2", ""]
-    assert (product.calls, product.us, product.flops, product.bytes) == (2, 4, 800_000, 800) and sums[two, "product", "gemm f32", "1:2", ""].us == 3
-    assert set(sums) == {(one, "function", "f", "", ""), (one, "product", "gemm f32", "1:2", ""), (two, "product", "gemm f32", "1:2", "")}
-    assert _times(product, "f32", ROOF) == Times(2, 0.004, 200.0, 0.2, 1.0, "compute")
-    assert _times(product, "bf16", ROOF).share == 0.5 and _times(product, "f64", ROOF).share == 2.0
-    assert _times(product, "bf16", Roof(2, 200.0, None, 20.0)).share is None
-    product.bytes = 40_000_000
-    assert _times(product, "f32", ROOF) == Times(2, 0.004, 200.0, 10000.0, 500.0, "memory")
-    product.flops = 0
-    assert _times(product, "f32", ROOF) == Times(2, 0.004, None, None, None, "")
+
+def test_wrong_facts():
+    with pytest.raises(UsageError, match="facts: expected JSON as docs/c-api.md has it, but got .*expected a kind of diagnostics.*said"):
+        runtime.explain(json.dumps({"name": "", "module": "", "runs": [], "roof": None, "said": [
+            {"kind": "rumour", "category": "", "name": "", "message": "", "place": ""}]}))
+    for text in ("", "{", "[]", '{"rows": [1], "roof": null}'):
+        with pytest.raises(UsageError, match="explanation: expected JSON"):
+            runtime.explanation_table(text)
+    for given, message in (((0, 1, 1.0), "threads: expected a number from 1 to 4096, but got 0"),
+                           ((1, 0, 1.0), "bytes: expected a number of at least 1, but got 0"),
+                           ((1, 1, 0.0), "seconds: expected a number above 0, but got 0")):
+        with pytest.raises(UsageError, match=message):
+            runtime.measure_roof(*given)
+
+
+def test_lengths_of_a_call():
+    """Pairs of query and key of packed and paged sequences are those of the lengths that a call gives; gradients have more products."""
+    code = Executable("""
+func.func @packed(%q: tensor<1x2x?x16xf32>, %k: tensor<1x2x?x16xf32>, %a: tensor<?xi32>, %b: tensor<?xi64>) -> tensor<1x2x?x16xf32> {
+  %two = arith.constant 2 : index
+  %size = tensor.dim %q, %two : tensor<1x2x?x16xf32>
+  %n = tensor.empty(%size) : tensor<1x2x?x16xf32>
+  %o = diffattn.attention ins(%q, %k, %k : tensor<1x2x?x16xf32>, tensor<1x2x?x16xf32>, tensor<1x2x?x16xf32>)
+    cu_seqlens_q(%a : tensor<?xi32>) cu_seqlens_k(%b : tensor<?xi64>) outs(%n : tensor<1x2x?x16xf32>) {scale = 0.25 : f32, is_causal}
+    -> tensor<1x2x?x16xf32>
+  return %o : tensor<1x2x?x16xf32>
+}
+func.func @paged(%q: tensor<2x2x1x16xf32>, %k: tensor<4x2x16x16xf32>, %l: tensor<2xi64>, %t: tensor<2x2xi32>) -> tensor<2x2x1x16xf32> {
+  %n = tensor.empty() : tensor<2x2x1x16xf32>
+  %o = diffattn.attention ins(%q, %k, %k : tensor<2x2x1x16xf32>, tensor<4x2x16x16xf32>, tensor<4x2x16x16xf32>) kv_len(%l : tensor<2xi64>)
+    block_table(%t : tensor<2x2xi32>) outs(%n : tensor<2x2x1x16xf32>) {scale = 0.25 : f32} -> tensor<2x2x1x16xf32>
+  return %o : tensor<2x2x1x16xf32>
+}
+func.func @gradients(%q: tensor<1x2x9x16xf32>, %k: tensor<1x2x9x16xf32>, %d: tensor<1x2x9x16xf32>) -> (tensor<1x2x9x16xf32>, tensor<1x2x9x16xf32>) {
+  %n = tensor.empty() : tensor<1x2x9x16xf32>
+  %a, %v = diffattn.attention_backward ins(%q, %k, %k : tensor<1x2x9x16xf32>, tensor<1x2x9x16xf32>, tensor<1x2x9x16xf32>)
+    d_out(%d : tensor<1x2x9x16xf32>) outs(d_q1(%n : tensor<1x2x9x16xf32>) d_v(%n : tensor<1x2x9x16xf32>)) {scale = 0.25 : f32, is_causal}
+    -> tensor<1x2x9x16xf32>, tensor<1x2x9x16xf32>
+  return %a, %v : tensor<1x2x9x16xf32>, tensor<1x2x9x16xf32>
+}
+""", name="m", threads=1)
+    numbers = np.random.default_rng(0).standard_normal((1, 2, 9, 16), np.float32)
+    pages = np.ones((4, 2, 16, 16), np.float32)
+
+    def call():
+        code.call("packed", numbers[:, :, :5].copy(), numbers, np.array([0, 3, 5], np.int32), np.array([0, 4, 9]))
+        code.call("paged", numbers[0, :, :2].transpose(1, 0, 2)[:, :, None].copy(), pages, np.array([5, 17]), np.array([[0, 0], [1, 3]], np.int32))
+        code.call("gradients", numbers, numbers, numbers)
+
+    found = {row.function: round(row.time.gflops * row.time.ms * 1e6) for row in timed(call).rows if row.op == "attention"}
+    # Three queries of four keys see 2 + 3 + 4 of them, two of five 4 + 5; each pair has two heads' scores and values of 16.
+    assert found == {"packed": (9 + 9) * 2 * 2 * 2 * 16, "paged": (5 + 17) * 2 * 2 * 2 * 16, "gradients": 45 * 2 * 2 * 4 * 16}
 
 
 def test_refused():
@@ -115,13 +184,24 @@ def test_command(root, tmp_path, capsys):
     assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_roof():
-    """Both are rates of what is really done: the sums are those of all steps."""
-    code = Executable(roof._fma(8))
-    (total,) = code.call("main", 3, np.float32(0.5), np.float32(0.25))
-    starts = np.arange(roof._SUMS) + 0.5
-    for _ in range(3):
-        starts = starts * 0.5 + 0.25
-    assert total == pytest.approx(8 * starts.sum())
-    numbers = np.arange(8 * 8 * 4, dtype=np.float32)
-    assert Executable(roof._read(8)).call("main", numbers)[0] == numbers.sum()
+@pytest.mark.parametrize("threads", [1, 2])
+def test_roof(threads):
+    """Within what cores and memory can do: loops that were left out would reach more."""
+    reached = roof.measure(threads)
+    assert reached.threads == threads and 1 < reached.gflops < 1000 * threads and 0.5 < reached.gbs < 1000
+    assert reached.bf16_gflops in (None, reached.gflops, 2 * reached.gflops)
+
+
+def test_runner(build_dir, tmp_path):
+    """The rows of diffattn-run are those of Python."""
+    (tmp_path / "two.mlir").write_text(TEXT)
+    run = [build_dir / "bin/diffattn-run", tmp_path / "two.mlir", *(f"--input=random:{'x'.join(map(str, array.shape))}xf32" for array in arguments()),
+           "--threads=1", f"--cache-dir={tmp_path / 'cache'}"]
+    rows = json.loads(subprocess.run([*run, "--explain=json"], check=True, capture_output=True, text=True).stdout)
+    code, given = Executable(TEXT, name=str(tmp_path / "two.mlir"), threads=1), arguments()
+    expected = json.loads(timed(lambda: code.call("main", *given)).json())
+    for row, other in zip(rows, expected, strict=True):
+        time, counted = row.pop("time"), other.pop("time")
+        assert row == other and time.keys() == counted.keys() and time["calls"] == counted["calls"]
+        if row["op"] != "other":
+            assert time["gflops"] * time["ms"] == pytest.approx(counted["gflops"] * counted["ms"])
