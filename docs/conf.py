@@ -58,12 +58,12 @@ def link_to_pages(app, name, source):
     sources. A link to what is not there stays, and fails the build."""
     here = (ROOT / name).parent
 
-    def replace(found):
-        text, target = found.groups()
+    def replace(match):
+        text, target = match.groups()
         file, _, anchor = target.partition("#")
         path = (here / file).resolve()
         if re.match(r"[a-z]+:", target) or not file or not path.is_relative_to(ROOT):
-            return found[0]
+            return match[0]
         if path.is_dir() and (path / "README.md").exists():
             path, target = path / "README.md", f"{file.rstrip('/')}/README.md" + (f"#{anchor}" if anchor else "")
         inside = path.relative_to(ROOT)

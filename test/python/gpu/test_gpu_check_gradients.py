@@ -75,7 +75,7 @@ def test_the_formulas_are_those_of_autograd(name):
             "shared heads": dict(heads=(4, 2, 2, 2, 2), causal=True)}[name]
     case = gradient_cases.GradientCase(name, "f32", 8, 16, **case)
     tensors = gradients.make(case, 2, 5, 9, seed=3)
-    found, sizes = gradients.compute(case, tensors)
+    results, sizes = gradients.compute(case, tensors)
     leaves = {n: tensors[n].double().requires_grad_() for n in ("q1", "k1", "q2", "k2", "v", "lambda", "weight", "gate") if n in tensors}
     if case.shared_keys:
         leaves["k2"] = leaves["k1"]
@@ -83,11 +83,11 @@ def test_the_formulas_are_those_of_autograd(name):
     wanted = case.results()
     expected = torch.autograd.grad(result, [leaves[n.removeprefix("d_")] for n in wanted], tensors["d_out"].double())
     for gradient, want in zip(wanted, expected, strict=True):
-        torch.testing.assert_close(found[gradient], want, rtol=1e-10, atol=1e-10, msg=gradient)
-    assert found.keys() == sizes.keys() == set(case.results())
+        torch.testing.assert_close(results[gradient], want, rtol=1e-10, atol=1e-10, msg=gradient)
+    assert results.keys() == sizes.keys() == set(case.results())
     # With their roundings, two calls are off by some of bf16's steps.
     rounded, _ = gradients.compute(case, tensors, torch.bfloat16)
-    assert all(5e-4 < gradients.relative(rounded[n], found[n], sizes[n]) < 2e-2 for n in wanted if n != "d_lambda")
+    assert all(5e-4 < gradients.relative(rounded[n], results[n], sizes[n]) < 2e-2 for n in wanted if n != "d_lambda")
 
 
 def kernels_of(steps):
@@ -117,11 +117,11 @@ def test_a_wrong_kernel_of_gradients_is_found(launcher, value, failure):
     for step in steps:
         step["value"] += 1 << 14
     try:
-        found = gradients.check(launcher, case, "dense", 1, 19, 37, seed=3)
+        result = gradients.check(launcher, case, "dense", 1, 19, 37, seed=3)
     finally:
         for step in steps:
             step["value"] -= 1 << 14
-    assert any(f.startswith(failure) and "allowed" in f for f in found["failures"]) and any("of two calls" in f for f in found["failures"])
+    assert any(f.startswith(failure) and "allowed" in f for f in result["failures"]) and any("of two calls" in f for f in result["failures"])
 
 
 def test_bits_that_change_are_found(launcher, monkeypatch):
@@ -139,9 +139,9 @@ def test_bits_that_change_are_found(launcher, monkeypatch):
     fetch = launchers.Call.fetch
     monkeypatch.setattr(launchers.Call, "fetch", lambda call, output: fetch(call, output) if len(calls) == 1 else fetch(call, output).add_(1))
     monkeypatch.setattr(operands, "stays_poisoned", lambda tensor: False)
-    found = gradients.check(launcher, case, "dense", 1, 6, 4, seed=3)
-    assert found["failures"] == ["d_q1: other bits in a second call", "d_k1: other bits in a second call", "d_v: other bits in a second call",
-                                 "wrote beside its rows"]
+    result = gradients.check(launcher, case, "dense", 1, 6, 4, seed=3)
+    assert result["failures"] == ["d_q1: other bits in a second call", "d_k1: other bits in a second call", "d_v: other bits in a second call",
+                                  "wrote beside its rows"]
 
 
 def test_gradients_are_timed(launcher, tmp_path):
@@ -169,18 +169,18 @@ def test_gradients_that_are_wrong_are_not_timed(launcher, monkeypatch):
 
         def changed():
             calls.append(None)
-            found = call()
+            result = call()
             factor = 2.0 if backend == "wrong" else 1 + len(calls) % 2 * 2.0**-7
-            return {**found, "d_q1": found["d_q1"] * factor}
+            return {**result, "d_q1": result["d_q1"] * factor}
         return changed
 
     monkeypatch.setattr(time_gradients, "SMALL", [row])
     monkeypatch.setattr(time_gradients, "PEERS", {name: peer._replace(backend=name) for name in row.peers})
     monkeypatch.setattr(time_gradients, "peer_call", make)
-    (found,) = time_gradients.run(launcher, timing.CountingClock(), 5, {**SETTINGS, "backends": {}})["rows"]
-    assert found["times"]["wrong"]["refused"].startswith("its relative error is")
-    assert found["times"]["refuses"]["refused"] == "RuntimeError: no such shape"
-    assert found["times"]["diffattn"]["same_bits"] and not found["times"]["not deterministic"]["same_bits"]
+    (result,) = time_gradients.run(launcher, timing.CountingClock(), 5, {**SETTINGS, "backends": {}})["rows"]
+    assert result["times"]["wrong"]["refused"].startswith("its relative error is")
+    assert result["times"]["refuses"]["refused"] == "RuntimeError: no such shape"
+    assert result["times"]["diffattn"]["same_bits"] and not result["times"]["not deterministic"]["same_bits"]
     late = time_gradients.run(launcher, timing.CountingClock(), 5, SETTINGS, deadline=1.0)
     assert late["failures"] == [f"{row.name}: not reached in time"]
     # Ours that are wrong are no row.
@@ -193,7 +193,7 @@ def test_peers_are_deterministic_where_they_say_so():
     """PyTorch is told so while gradients are computed, and not afterwards."""
     case = dataclasses.replace(gradient_cases.timed()[1][1], element="f32", heads=(1,) * 5)
     tensors = gradients.make(case, 1, 5, 5, seed=2)
-    said = []
+    modes = []
     tensors["q1"] = tensors["q1"].clone().requires_grad_()
 
     class Seen(torch.autograd.Function):
@@ -203,7 +203,7 @@ def test_peers_are_deterministic_where_they_say_so():
 
         @staticmethod
         def backward(ctx, gradient):
-            said.append(torch.are_deterministic_algorithms_enabled())
+            modes.append(torch.are_deterministic_algorithms_enabled())
             return gradient
 
     for wanted in (True, False):
@@ -211,7 +211,7 @@ def test_peers_are_deterministic_where_they_say_so():
             sdpa = time_gradients.peers.sdpa
             patched.setattr(time_gradients.peers, "sdpa", lambda q, *rest, **options: sdpa(Seen.apply(q), *rest, **options))
             time_gradients.peer_call(time_gradients.Peer("math", deterministic=wanted), case, tensors, "math", True)()
-    assert said == [True, True, False, False] and not torch.are_deterministic_algorithms_enabled()
+    assert modes == [True, True, False, False] and not torch.are_deterministic_algorithms_enabled()
 
 
 def test_what_the_sanitizer_watches_of_gradients(pack, simulator, capfd, monkeypatch):
@@ -229,8 +229,8 @@ def test_goals_of_gradients():
     assert all(set(goal.peers) <= set(row.peers) for goal in targets.GRADIENTS for row in time_gradients.WORK if row.name == goal.row)
     assert set(time_gradients.WIDER + time_gradients.ONE_K + time_gradients.WHOLE) <= set(time_gradients.PEERS)
     times = {"diffattn": {"median_s": 1.0, "nominal_tflops": 300.0}, "cuDNN x2, kernels alone": {"median_s": 1.2}}
-    found = {"backward": {"rows": [{"name": "causal 16k", "times": times}]}, "probe": {"rates": {"gemm_tflops": 600.0}}}
-    lines = {(line["row"], line["peer"]): (line["ratio"], line["verdict"]) for line in targets.judge(found)}
+    results = {"backward": {"rows": [{"name": "causal 16k", "times": times}]}, "probe": {"rates": {"gemm_tflops": 600.0}}}
+    lines = {(line["row"], line["peer"]): (line["ratio"], line["verdict"]) for line in targets.judge(results)}
     assert len(lines) == len(targets.GRADIENTS) and lines["backward full 16k", "cuDNN x2, kernels alone"] == (None, "not measured")
     assert lines["backward causal 16k", "nominal_tflops / measured gemm_tflops"] == (0.5, "must reached")
     assert lines["backward causal 16k", "cuDNN x2, kernels alone"] == (1.2, "must reached")

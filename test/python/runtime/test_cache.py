@@ -145,9 +145,9 @@ def test_special_files_are_left_alone(kind, folder, tmp_path, build_dir):
     with pytest.warns(UserWarning, match="expected a regular file or none"):
         assert not works(folder)
     tool = build_dir / "bin" / "diffattn-run"
-    for command, said in (("ls", "0 in"), ("clear", "removed 0")):
+    for command, printed in (("ls", "0 in"), ("clear", "removed 0")):
         done = subprocess.run([tool, "cache", command, f"--cache-dir={folder}"], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and said in done.stdout
+        assert done.returncode == 0 and printed in done.stdout
     after = path.lstat()
     assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
     assert not (tmp_path / "nowhere").exists()

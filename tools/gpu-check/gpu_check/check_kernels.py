@@ -52,8 +52,8 @@ def check(launcher, case, layout, batch, tq, tk, seed):
     for name, rows in saved:
         if not (off := exact_attention.measured(rows, expected[name], tensors["q1"].dtype)) <= gate:
             failures.append(f"{name}: error {off:.3g} of M, allowed {gate:g}")
-    for name, found in logarithms:
-        off = exact_attention.log_error(found, exact.logarithms[name == "lse2"])
+    for name, log in logarithms:
+        off = exact_attention.log_error(log, exact.logarithms[name == "lse2"])
         if not off <= exact_attention.LOG_GATES[case.element]:
             failures.append(f"{name}: error {off:.3g} of 1 + |lse|, allowed {exact_attention.LOG_GATES[case.element]:g}")
     if not operands.stays_poisoned(got):
@@ -116,8 +116,8 @@ def _run_image(launcher, seed, deadline, journal):
         if deadline and time.monotonic() > deadline and f"{image}: {name}" not in journal.done:
             left_out.append(name)
             continue
-        found, failures = journal.run(f"{image}: {name}", SIMULATED_LIMIT if launcher.simulated else LIMIT, unit)
-        results += found or []
+        outcome, failures = journal.run(f"{image}: {name}", SIMULATED_LIMIT if launcher.simulated else LIMIT, unit)
+        results += outcome or []
         failed += failures
     failed += [f"{image}: {r['case']} {r['layout']} {r['batch']}x{r['queries']}x{r['keys']}: {f}" for r in results for f in r["failures"]]
     failed += [f"{image}: {name}: not reached in time" for name in left_out]

@@ -119,8 +119,8 @@ def run(pack, opened, tokens=None, journal=None):
     for entry in pack.manifest["models"]:
         if entry["name"] == "decoder":
             continue
-        found, failed = journal.run(entry["name"], SIMULATED_LIMIT if opened else LIMIT,
-                                    lambda entry=entry: _check(pack, entry, opened, tokens))
-        results += found or []
+        outcome, failed = journal.run(entry["name"], SIMULATED_LIMIT if opened else LIMIT,
+                                      lambda entry=entry: _check(pack, entry, opened, tokens))
+        results += outcome or []
         failures += failed
     return results, failures + failures_of(results)

@@ -155,10 +155,10 @@ def run(launcher, clock, part, seed, settings, deadline=None, journal=None):
         if deadline and time.monotonic() > deadline and row.name not in journal.done:
             failures.append(f"{row.name}: not reached in time")
             continue
-        found, failed = journal.run(row.name, row.seconds + LIMIT, lambda row=row, of=seed + 1000 * number: measure(
+        row_result, failed = journal.run(row.name, row.seconds + LIMIT, lambda row=row, of=seed + 1000 * number: measure(
             launcher, clock, row, of, settings, deadline))
-        rows += [found] if found else []
-        failures += failed + (found["failures"] if found else [])
+        rows += [row_result] if row_result else []
+        failures += failed + (row_result["failures"] if row_result else [])
     # Imported by the peer that uses it; not there without Triton.
     triton = sys.modules.get("triton_diff_attention")
     return {"clock": clock.name, "seed": seed, "triton_cuts": triton.chosen() if triton else {}, "rows": rows, "failures": failures}

@@ -120,9 +120,9 @@ class Device:
             raise DeviceError(f"{name}: {self.table.last_error(self.pointer).decode()}")
 
     def properties(self):
-        found = Properties()
-        self._call("properties", ctypes.byref(found))
-        return {name: getattr(found, name).decode() if kind not in (_i32, _i64) else getattr(found, name)
+        result = Properties()
+        self._call("properties", ctypes.byref(result))
+        return {name: getattr(result, name).decode() if kind not in (_i32, _i64) else getattr(result, name)
                 for name, kind in Properties._fields_}
 
     def allocate(self, size, name="buffer"):
@@ -196,10 +196,10 @@ class Device:
 
 def chip_number(name):
     """sm_90a is (90, "a"): code with a letter is for this one chip."""
-    found = re.fullmatch(r"sm_(\d+)([a-z]?)", name)
-    if not found:
+    match = re.fullmatch(r"sm_(\d+)([a-z]?)", name)
+    if not match:
         raise DeviceError(f"expected a chip as sm_80, but got {name}")
-    return int(found[1]), found[2]
+    return int(match[1]), match[2]
 
 
 class Pack:

@@ -75,7 +75,7 @@ def compute(case, tensors, rounded=None):
         raw = exact_attention.lambdas(case, tensors, rows, heads).double()
         lam = torch.sigmoid(raw) if case.sigmoid else raw
         x = step(x - step(lam * outputs[1]))
-    found, d_out = {}, tensors["d_out"].double()
+    results, d_out = {}, tensors["d_out"].double()
     normal, root = x, None
     if case.norm:
         root = torch.sqrt(x.square().mean(-1, keepdim=True) + cases.EPS)
@@ -84,10 +84,10 @@ def compute(case, tensors, rounded=None):
     d_end = d_out
     if "gate" in tensors:
         gate = torch.sigmoid(tensors["gate"].double())
-        found["d_gate"] = step(d_out * weight * normal * gate * (1 - gate))
+        results["d_gate"] = step(d_out * weight * normal * gate * (1 - gate))
         d_end = step(d_out * gate)
     if "weight" in tensors:
-        found["d_weight"] = step((case.out_scale * d_end * normal).sum((0, 1, 2)))
+        results["d_weight"] = step((case.out_scale * d_end * normal).sum((0, 1, 2)))
     d_x = step(weight * d_end)
     if case.norm:
         d_x = step((d_x - normal * (d_x * normal).mean(-1, keepdim=True)) / root)
@@ -96,19 +96,19 @@ def compute(case, tensors, rounded=None):
         terms = -d_x * outputs[1] * (lam * (1 - lam) if case.sigmoid else 1.0)
         like_lambda = lambda x: (x.sum() if tensors["lambda"].ndim == 0 else x.sum((0, 2, 3)) if tensors["lambda"].ndim == 1
                                  else x.sum(3).transpose(1, 2))
-        found["d_lambda"], sizes["d_lambda"] = like_lambda(terms), like_lambda(terms.abs())
-    found["d_v"] = 0.0
+        results["d_lambda"], sizes["d_lambda"] = like_lambda(terms), like_lambda(terms.abs())
+    results["d_v"] = 0.0
     for number, ((weights, slope), output) in enumerate(zip(maps, outputs), 1):
         d_output = step(-lam * d_x) if number == 2 else d_x
         d_scores = weights * (d_output @ values.transpose(-1, -2) - (d_output * output).sum(-1, keepdim=True))
         d_scores = step(d_scores if slope is None else d_scores * slope)
         of_keys = gathered(step(cases.SCALE * d_scores.transpose(-1, -2) @ wide(f"q{number}")), tensors[f"k{number}"].shape[1])
         name = "d_k1" if case.shared_keys else f"d_k{number}"
-        found[name] = found.get(name, 0.0) + step(of_keys)
-        found[f"d_q{number}"] = step(gathered(step(cases.SCALE * d_scores @ wide(f"k{number}")), tensors[f"q{number}"].shape[1]))
-        found["d_v"] = found["d_v"] + step(gathered(step(step(weights).transpose(-1, -2) @ d_output), tensors["v"].shape[1]))
-    found = {name: found[name] if name == "d_lambda" else step(found[name]) for name in case.results()}
-    return found, {**found, **sizes}
+        results[name] = results.get(name, 0.0) + step(of_keys)
+        results[f"d_q{number}"] = step(gathered(step(cases.SCALE * d_scores @ wide(f"k{number}")), tensors[f"q{number}"].shape[1]))
+        results["d_v"] = results["d_v"] + step(gathered(step(step(weights).transpose(-1, -2) @ d_output), tensors["v"].shape[1]))
+    results = {name: results[name] if name == "d_lambda" else step(results[name]) for name in case.results()}
+    return results, {**results, **sizes}
 
 
 def relative(got, want, sizes):

@@ -172,7 +172,7 @@ def parse(text):
 def kernel_parameters(text):
     """The layout of each kernel's parameters, as diffattn_kernel has it."""
     letters = {"i64": "8", "i32": "4", "f32": "4", "i16": "2", "i8": "1"}
-    found = {}
+    letters_by_kernel = {}
     for attributes, types, name in re.findall(
             r'"llvm\.func"\(\) <\{(.*?)function_type = !llvm\.func<void \((.*?)\)>.*?sym_name = "([^"]+)"', text):
         if name.startswith(RUNTIME_PREFIX):
@@ -180,8 +180,8 @@ def kernel_parameters(text):
         # A map is passed by value: what its pointer points at.
         listed = re.search(r"arg_attrs = \[(.*)\], $", attributes)
         values = [f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>" in a for a in _types(listed[1])] if listed else [False] * len(_types(types))
-        found[name] = "".join("m" if v else "p" if t.startswith("ptr") else letters[t] for v, t in zip(values, _types(types), strict=True))
-    return found
+        letters_by_kernel[name] = "".join("m" if v else "p" if t.startswith("ptr") else letters[t] for v, t in zip(values, _types(types), strict=True))
+    return letters_by_kernel
 
 
 def early_kernels(text):

@@ -54,10 +54,10 @@ def bitcode(stem, llvm_as):
 def openmp_of(library):
     """The libgomp that the loader finds for `library`: images of containers often have none."""
     listed = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"libgomp\.so\.1 => (\S+)", listed)
-    if not found:
+    match = re.search(r"libgomp\.so\.1 => (\S+)", listed)
+    if not match:
         sys.exit(f"expected {library} to find libgomp.so.1, but ldd says:\n{listed}")
-    return found[1]
+    return match[1]
 
 
 def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="llvm-as", jobs=1):

@@ -20,16 +20,16 @@ def package_folders():
 
 
 def versions():
-    found = {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()}
+    versions_by_name = {"python": platform.python_version(), "torch": torch.__version__, "machine": platform.machine()}
     try:
         import triton
-        found["triton"] = triton.__version__
+        versions_by_name["triton"] = triton.__version__
     except ImportError:
-        found["triton"] = "none"
+        versions_by_name["triton"] = "none"
     if torch.cuda.is_available():
-        found["cuda of torch"] = torch.version.cuda
-        found["cudnn"] = torch.backends.cudnn.version()
-    return found
+        versions_by_name["cuda of torch"] = torch.version.cuda
+        versions_by_name["cudnn"] = torch.backends.cudnn.version()
+    return versions_by_name
 
 
 def product(launcher, m, n, k, seed):

@@ -368,13 +368,13 @@ def report(opt, chip, text, folder):
     for warning in re.findall(r"\(C75[^\"]*", done.stdout):
         sys.exit(f"{chip}: expected ptxas to leave products by warpgroups as they are, but got {warning}")
     # The attributes of the module come before its kernels: name = {registers = ..., ...}.
-    found = re.findall(r"(diffattn_\w+) = \{registers = (\d+) : i64, spill_loads = (\d+) : i64, spill_stores = (\d+) : i64\}",
-                       done.stdout)
+    rows = re.findall(r"(diffattn_\w+) = \{registers = (\d+) : i64, spill_loads = (\d+) : i64, spill_stores = (\d+) : i64\}",
+                      done.stdout)
     kernels = dict(re.findall(r"llvm\.func @(diffattn_\w+)\(.*?shared_bytes = (\d+)", done.stdout))
     threads = dict(re.findall(r"llvm\.func @(diffattn_\w+)\(.*?reqntid = array<i32: (\d+)", done.stdout))
-    if not found or set(kernels) != {name for name, *_ in found}:
-        sys.exit(f"{chip}: expected a report of ptxas for every kernel, but got {len(found)} for {len(kernels)}")
-    return [(name, int(r), int(a) + int(b), int(kernels[name]), int(threads[name])) for name, r, a, b in found]
+    if not rows or set(kernels) != {name for name, *_ in rows}:
+        sys.exit(f"{chip}: expected a report of ptxas for every kernel, but got {len(rows)} for {len(kernels)}")
+    return [(name, int(r), int(a) + int(b), int(kernels[name]), int(threads[name])) for name, r, a, b in rows]
 
 
 def occupancy(chip, registers, shared, threads):

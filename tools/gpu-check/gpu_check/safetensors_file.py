@@ -19,8 +19,8 @@ def header(tensors):
 
 def entries(header_bytes):
     """The tensors of a header: name -> dtype, shape, data_offsets, in the order of their numbers."""
-    found = json.loads(header_bytes[8:])
-    return dict(sorted(found.items(), key=lambda entry: entry[1]["data_offsets"]))
+    header = json.loads(header_bytes[8:])
+    return dict(sorted(header.items(), key=lambda entry: entry[1]["data_offsets"]))
 
 
 def write(path, arrays):

@@ -56,10 +56,10 @@ def shared_bytes(opt, wanted):
     text = "".join(functions(f"f{n}", d, dv, s, "bf16", [""]) for n, (d, dv, s) in enumerate(wanted))
     done = subprocess.run([opt, "-", "--diffattn-select-gpu-schedule", "--remark-format=emitRemark", "--remarks-filter=diffattn-gpu"],
                           input=text, capture_output=True, text=True)
-    found = re.findall(r'SharedMemory="(\d+) bytes', done.stderr)
-    if done.returncode or len(found) != len(wanted):
-        sys.exit(f"expected the shared memory of {len(wanted)} schedules, but got {len(found)}: {done.stderr[-4000:]}")
-    return dict(zip(wanted, map(int, found)))
+    sizes = re.findall(r'SharedMemory="(\d+) bytes', done.stderr)
+    if done.returncode or len(sizes) != len(wanted):
+        sys.exit(f"expected the shared memory of {len(wanted)} schedules, but got {len(sizes)}: {done.stderr[-4000:]}")
+    return dict(zip(wanted, map(int, sizes)))
 
 
 def functions(name, d, dv, schedule, element, features):
@@ -112,10 +112,10 @@ def main():
             schedule = (placement.lower(), int(warps), int(tiles), int(keys), int(stages), registers, maps)
             known[int(d), int(dv), schedule] = dict(zip(COLUMNS, map(int, cells.split(", "))))
     wanted = list(known) or [(*args.widths, s) for s in schedules(1 if args.one_map else 2)]
-    found, shared = assemble(args.opt, wanted, args.chips.split(","), args.types.split(","), [""] if args.plain else list(FEATURES))
+    cells_by_schedule, shared = assemble(args.opt, wanted, args.chips.split(","), args.types.split(","), [""] if args.plain else list(FEATURES))
     wrong = 0
     print(f"{'schedule':58} " + " ".join(f"{c:>{max(8, len(c))}}" for c in COLUMNS) + f" {'shared':>7} blocks")
-    for (d, dv, s), cells in found.items():
+    for (d, dv, s), cells in cells_by_schedule.items():
         if not any(cells.values()):
             continue
         blocks = "/".join(str(occupancy(chip, cells.get("plain") or 255, shared[d, dv, s], 32 * s[1])) for chip in args.chips.split(","))
@@ -128,7 +128,7 @@ def main():
         print(f"{name:58} " + " ".join(f"{cells.get(c, '-'):>{max(8, len(c))}}" for c in COLUMNS) + f" {shared[d, dv, s]:7} {blocks}"
               + (f"  {'WRONG in' if broken else 'not'} the file: {list(expected.values())}" if differs else ""))
     fitting = [key for key in known if any(fits(chip, shared[key]) for chip in args.chips.split(","))]
-    if args.table and len(found) != len(fitting):
-        sys.exit(f"expected {len(fitting)} rows, but assembled {len(found)}")
+    if args.table and len(cells_by_schedule) != len(fitting):
+        sys.exit(f"expected {len(fitting)} rows, but assembled {len(cells_by_schedule)}")
     return 1 if wrong else 0
 

@@ -91,9 +91,9 @@ def write(path, results):
         lines += ["", f"Product {rates['size']}³ in bf16 {rates['gemm_tflops']:.1f} TFLOP/s, copy {rates['copy_tb_per_s']:.2f} TB/s (read and "
                   f"written). Versions: {', '.join(f'{k} {v}' for k, v in probe['versions'].items())}."]
     if "kernels" in results and "results" in results["kernels"]:
-        found = results["kernels"]
-        worst = max(found["results"], key=lambda r: r["error_over_m"] / r["allowed"])
-        lines += ["", f"{found['kernels']} kernels in {found['checks']} checks; nearest to its bound is {worst['case']} "
+        kernels = results["kernels"]
+        worst = max(kernels["results"], key=lambda r: r["error_over_m"] / r["allowed"])
+        lines += ["", f"{kernels['kernels']} kernels in {kernels['checks']} checks; nearest to its bound is {worst['case']} "
                   f"{worst['layout']}, with {worst['error_over_m'] / worst['allowed']:.0%} of it."]
     timed = ("forward", "decode", "module", "backward")
     if any(part in results for part in timed):

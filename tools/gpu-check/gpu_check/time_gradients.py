@@ -8,7 +8,7 @@ import typing
 
 import torch
 
-from . import cases, check_timing, exact_attention, gradients, operands, peers, timing
+from . import cases, check_timing, exact_attention, gradients, peers, timing
 from .journal import Journal
 from .results import OURS, PLAIN
 
@@ -113,10 +113,10 @@ def peer_call(peer, case, tensors, backend, whole):
 
     def call():
         with deterministic_algorithms(peer.deterministic):
-            found = torch.autograd.grad(forward() if whole else made, wanted, ends, retain_graph=not whole)
-        of_maps = found[:len(found) - len(values)]
+            gradients = torch.autograd.grad(forward() if whole else made, wanted, ends, retain_graph=not whole)
+        of_maps = gradients[:len(gradients) - len(values)]
         names = [name for name in COMPARED if not (case.shared_keys and name == "d_k2")]
-        return dict(zip(names, [*of_maps, found[len(of_maps):]], strict=True))
+        return dict(zip(names, [*of_maps, gradients[len(of_maps):]], strict=True))
 
     return call
 
@@ -127,15 +127,15 @@ def of_head(case, tensors, batch, head):
     return dataclasses.replace(case, heads=(1,) * 5), one
 
 
-def error_of(found, want, batch, head):
+def error_of(got, want, batch, head):
     """The worst gradient's relative error."""
-    whole = {name: torch.cat(list(g), -1) if isinstance(g, (tuple, list)) else g for name, g in found.items()}
+    whole = {name: torch.cat(list(g), -1) if isinstance(g, (tuple, list)) else g for name, g in got.items()}
     return max(exact_attention.relative(g[batch:batch + 1, head:head + 1], want[name]) for name, g in whole.items())
 
 
 def repeats(call):
     """Whether two calls give the same bits."""
-    flat = lambda found: [g.clone() for of in found.values() for g in (of if isinstance(of, (tuple, list)) else [of])]
+    flat = lambda result: [g.clone() for of in result.values() for g in (of if isinstance(of, (tuple, list)) else [of])]
     return all(torch.equal(a, b) for a, b in zip(flat(call()), flat(call()), strict=True))
 
 
@@ -226,8 +226,8 @@ def run(launcher, clock, seed, settings, deadline=None, journal=None):
         if deadline and time.monotonic() > deadline and row.name not in journal.done:
             failures.append(f"{row.name}: not reached in time")
             continue
-        found, failed = journal.run(row.name, row.seconds + LIMIT, lambda row=row, of=seed + 1000 * number: measure(
+        row_result, failed = journal.run(row.name, row.seconds + LIMIT, lambda row=row, of=seed + 1000 * number: measure(
             launcher, clock, row, of, settings, deadline))
-        rows += [found] if found else []
-        failures += failed + (found["failures"] if found else [])
+        rows += [row_result] if row_result else []
+        failures += failed + (row_result["failures"] if row_result else [])
     return {"clock": clock.name, "seed": seed, "rows": rows, "failures": failures}

@@ -131,9 +131,9 @@ def measure(entry, model, peers, exact, tensors, clock, seed, device, deadline=N
         raise RuntimeError(f"expected a prompt that is launched as one graph, but got one that is launched {launches_again()}")
     times = {**timing.compare(clock, contestants, seconds), **refused}
     read = _bytes_read(tensors, caches, context)
-    for contestant, found in times.items():
-        if "median_s" in found:
-            found.update(relative_error=errors[contestant], tokens_per_s=length / found["median_s"], tb_per_s=read / found["median_s"] / 1e12)
+    for contestant, reading in times.items():
+        if "median_s" in reading:
+            reading.update(relative_error=errors[contestant], tokens_per_s=length / reading["median_s"], tb_per_s=read / reading["median_s"] / 1e12)
     return {"name": name, "tokens": length, "context": context, "bytes": read, "launches": launches(), "times": times}
 
 
@@ -171,8 +171,8 @@ def run(pack, opened, clock, seed, deadline=None, journal=None):
         if deadline and time.monotonic() > deadline and work[0] not in journal.done:
             failures.append(f"{work[0]}: not reached in time")
             continue
-        found, failed = journal.run(work[0], work[3] + LIMIT, lambda work=work, of=seed + 1000 * number: measure(
+        row, failed = journal.run(work[0], work[3] + LIMIT, lambda work=work, of=seed + 1000 * number: measure(
             work, *open_once()[0], clock, of, "cpu" if opened else "cuda", deadline))
-        rows += [found] if found else []
+        rows += [row] if row else []
         failures += failed
     return {**(facts or {}), "rows": rows}, failures

@@ -53,9 +53,9 @@ class CudaClock:
         """Clocks and power while `replay` runs."""
         for _ in range(20):
             replay()
-        found = smi("clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active")
+        values = smi("clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active")
         torch.cuda.synchronize()
-        return found
+        return values
 
     def free(self):
         torch.cuda.empty_cache()
