@@ -1,5 +1,5 @@
-// What nearly every file of ours includes. Headers of ours include what they
-// use and build without this.
+// Headers that nearly every file includes. The project's own headers include
+// all that they use, and build without this.
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -166,7 +166,7 @@ def requests(data: bytes) -> bool:
     return any(taken)
 
 
-#: What a template may not make Python do while it is rendered.
+#: Beginnings of audit events that rendering a template may not cause.
 _FORBIDDEN = ("open", "os.", "subprocess.", "socket.", "shutil.", "ctypes.", "import", "pathlib.", "glob.")
 _watched = False
 _seen: list[str] = []

@@ -32,7 +32,7 @@ static constexpr llvm::StringLiteral kNextPart = "// -----";
 static constexpr llvm::StringLiteral kAttention = "diffattn.attention";
 
 namespace {
-/// What spans of one op come to.
+/// Sums over the spans of one op.
 struct SpanSum {
   int64_t calls = 0;
   double us = 0;
@@ -60,10 +60,10 @@ public:
     const llvm::Regex function("func\\.func (private |public )?@"
                                "(\"([^\"]+)\"|([A-Za-z0-9_$.-]+))");
     for (auto [i, line] : llvm::enumerate(lines)) {
-      llvm::SmallVector<StringRef> found;
-      if (line.contains("func.func") && function.match(line, &found))
+      llvm::SmallVector<StringRef> groups;
+      if (line.contains("func.func") && function.match(line, &groups))
         functions.push_back(
-            {i + 1, (found[3].empty() ? found[4] : found[3]).str()});
+            {i + 1, (groups[3].empty() ? groups[4] : groups[3]).str()});
     }
   }
 
@@ -182,8 +182,8 @@ static ExplainedTimes getTimes(const SpanSum &sum, StringRef element,
   return times;
 }
 
-/// With one row for an attention whose raising and whose kernels were said of
-/// two places: the next of its function.
+/// Joins the rows of an attention whose raising and whose kernels have two
+/// places: the second is the next row of its function.
 static std::vector<ExplainedRow> joinRaised(std::vector<ExplainedRow> rows) {
   std::vector<ExplainedRow> joined;
   for (ExplainedRow &row : rows) {
@@ -197,7 +197,7 @@ static std::vector<ExplainedRow> joinRaised(std::vector<ExplainedRow> rows) {
     before->kernels = std::move(row.kernels);
     before->sizes = std::move(row.sizes);
     before->time = std::move(row.time);
-    llvm::append_range(before->said, row.said);
+    llvm::append_range(before->messages, row.messages);
   }
   return joined;
 }
@@ -210,10 +210,10 @@ static void addOnce(std::vector<T> &list, const T &value) {
 
 Explanation mlir::diffattn::explain(const ExplanationFacts &facts) {
   const ModuleLines module(facts.module);
-  llvm::MapVector<StringRef, std::vector<const SaidOfPlace *>> places;
-  for (const SaidOfPlace &said : facts.said)
-    if (said.category != "diffattn-cache")
-      places[said.place].push_back(&said);
+  llvm::MapVector<StringRef, std::vector<const PlacedDiagnostic *>> places;
+  for (const PlacedDiagnostic &one : facts.diagnostics)
+    if (one.category != "diffattn-cache")
+      places[one.place].push_back(&one);
   std::map<SpanKey, SpanSum> best;
   for (const SpansOfRun &run : facts.runs)
     for (const auto &[key, sum] : sumSpans(run.events))
@@ -261,19 +261,19 @@ Explanation mlir::diffattn::explain(const ExplanationFacts &facts) {
            isCounted ? all.flops + sum.flops : 0,
            isCounted ? all.bytes + sum.bytes : 0};
   }
-  for (const auto &[place, said] : places) {
+  for (const auto &[place, diagnostics] : places) {
     ExplainedRow row;
     row.place = place.str();
     const size_t line = getNumbers(place).first;
     row.function = module.getFunction(line);
-    for (const SaidOfPlace *one : said) {
+    for (const PlacedDiagnostic *one : diagnostics) {
       const bool isPassed = one->kind == DiagnosticKind::Passed;
       row.isRaised |= one->name == "Raised";
       if (isPassed && one->name == "SelectSchedule")
         for (const ExplainedKernel &kernel : parseKernels(one->message))
           addOnce(row.kernels, kernel);
       else if (!isPassed || one->name != "Raised")
-        addOnce(row.said, one->message);
+        addOnce(row.messages, one->message);
     }
     // An attention that was raised has the place of what it took the place of,
     // or of an op that then was joined with it.
@@ -298,13 +298,13 @@ Explanation mlir::diffattn::explain(const ExplanationFacts &facts) {
   return explanation;
 }
 
-std::vector<SaidOfPlace>
-mlir::diffattn::getSaid(const CompileDiagnostics &diagnostics) {
-  std::vector<SaidOfPlace> said;
+std::vector<PlacedDiagnostic>
+mlir::diffattn::getPlacedDiagnostics(const CompileDiagnostics &diagnostics) {
+  std::vector<PlacedDiagnostic> placed;
   for (const CompileDiagnostic &one : diagnostics)
-    said.push_back(
+    placed.push_back(
         {one.kind, one.category, one.name, one.message, one.getLocation()});
-  return said;
+  return placed;
 }
 
 //===----------------------------------------------------------------------===//
@@ -321,7 +321,7 @@ static std::string printRate(std::optional<double> rate) {
   return rate ? printNumber("%.1f", *rate) : "";
 }
 
-/// What the columns of times say of a row.
+/// Returns the texts of a row in the columns of times.
 static std::vector<std::string> getTimeWords(const ExplainedRow &row) {
   const std::string op = row.sizes.empty() ? row.op : row.sizes;
   if (!row.time)
@@ -387,8 +387,8 @@ std::string Explanation::getTable() const {
       printed += word + std::string(width - countCharacters(word) + 2, ' ');
     text += StringRef(printed).rtrim().str() + "\n";
     if (i > 0)
-      for (const std::string &said : rows[i - 1].said)
-        text += "    " + printable(said) + "\n";
+      for (const std::string &message : rows[i - 1].messages)
+        text += "    " + printable(message) + "\n";
   }
   if (roof)
     text += "roof of " + std::to_string(roof->threads) + " thread" +
@@ -422,14 +422,14 @@ json::Value toJSON(const ExplainedTimes &times) {
 }
 
 json::Value toJSON(const ExplainedRow &row) {
-  json::Array said;
-  for (const std::string &one : row.said)
-    said.push_back(json::fixUTF8(one));
+  json::Array messages;
+  for (const std::string &one : row.messages)
+    messages.push_back(json::fixUTF8(one));
   return json::Object{{"place", json::fixUTF8(row.place)},
                       {"function", json::fixUTF8(row.function)},
                       {"is_raised", row.isRaised},
                       {"kernels", json::Array(row.kernels)},
-                      {"said", std::move(said)},
+                      {"messages", std::move(messages)},
                       {"op", row.op},
                       {"sizes", json::fixUTF8(row.sizes)},
                       {"time", orNull(row.time)}};
@@ -452,14 +452,14 @@ static bool fromJSON(const json::Value &value, DiagnosticKind &kind,
 
 static bool fromJSON(const json::Value &value, SpansOfRun &run,
                      json::Path path) {
-  const json::Array *found = value.getAsArray();
-  if (!found || !llvm::all_of(*found, [](const json::Value &one) {
+  const json::Array *events = value.getAsArray();
+  if (!events || !llvm::all_of(*events, [](const json::Value &one) {
         return one.getAsObject() != nullptr;
       })) {
     path.report("expected a list of events");
     return false;
   }
-  run.events = *found;
+  run.events = *events;
   return true;
 }
 
@@ -470,19 +470,22 @@ static bool fromJSON(const json::Value &value, Roof &roof, json::Path path) {
          map.map("bf16_gflops", roof.bf16Gflops) && map.map("gbs", roof.gbs);
 }
 
-static bool fromJSON(const json::Value &value, SaidOfPlace &said,
+static bool fromJSON(const json::Value &value, PlacedDiagnostic &diagnostic,
                      json::Path path) {
   json::ObjectMapper map(value, path);
-  return map && map.map("kind", said.kind) &&
-         map.map("category", said.category) && map.map("name", said.name) &&
-         map.map("message", said.message) && map.map("place", said.place);
+  return map && map.map("kind", diagnostic.kind) &&
+         map.map("category", diagnostic.category) &&
+         map.map("name", diagnostic.name) &&
+         map.map("message", diagnostic.message) &&
+         map.map("place", diagnostic.place);
 }
 
 static bool fromJSON(const json::Value &value, ExplanationFacts &facts,
                      json::Path path) {
   json::ObjectMapper map(value, path);
   return map && map.map("name", facts.name) &&
-         map.map("module", facts.module) && map.map("said", facts.said) &&
+         map.map("module", facts.module) &&
+         map.map("diagnostics", facts.diagnostics) &&
          map.map("runs", facts.runs) && map.map("roof", facts.roof);
 }
 
@@ -507,7 +510,7 @@ static bool fromJSON(const json::Value &value, ExplainedRow &row,
   return map && map.map("place", row.place) &&
          map.map("function", row.function) &&
          map.map("is_raised", row.isRaised) &&
-         map.map("kernels", row.kernels) && map.map("said", row.said) &&
+         map.map("kernels", row.kernels) && map.map("messages", row.messages) &&
          map.map("op", row.op) && map.map("sizes", row.sizes) &&
          map.map("time", row.time);
 }

@@ -57,7 +57,7 @@ class Row:
     function   of the module; empty if the module's text is not known
     is_raised  whether it was found in other ops; else it was written as diffattn.attention, or is none
     kernels    that it became, the first that takes a call computes it; none: it is no kernel
-    said       why it is not fused or no kernel, and what else the compiler said
+    messages   reasons why it is not fused or no kernel, and other messages of the compiler about it
     op         "attention", "product" or "other"
     sizes      "gemm ?x256 by 768x256 f32": the op with the sizes that its code is made for; empty without times
     time       None: it was not timed, or did not run
@@ -67,7 +67,7 @@ class Row:
     function: str
     is_raised: bool
     kernels: tuple[Kernel, ...]
-    said: tuple[str, ...]
+    messages: tuple[str, ...]
     op: str = "attention"
     sizes: str = ""
     time: Times | None = None
@@ -91,15 +91,15 @@ class Explanation:
 
 def explain(compiled: Any, text: str | None = None, *, name: str = "", runs: Sequence[list[dict[str, Any]]] = (),
             roof: Roof | None = None) -> Explanation:
-    """Of anything with `applied` and `diagnostics`; `text` is the module that it was compiled from, by default its `mlir`. With `runs`,
+    """Explains anything with `applied` and `diagnostics`; `text` is the module that it was compiled from, by default its `mlir`. With `runs`,
     spans of each run as events of Chrome's JSON, times too, beside `roof`; `name` is what the module is called in places."""
-    said = [{"kind": one.kind, "category": one.category, "name": one.name, "message": one.message, "place": one.location}
-            for one in (*compiled.applied, *compiled.diagnostics)]
-    facts = {"name": name, "module": getattr(compiled, "mlir", "") if text is None else text, "said": said, "runs": list(runs),
+    diagnostics = [{"kind": one.kind, "category": one.category, "name": one.name, "message": one.message, "place": one.location}
+                   for one in (*compiled.applied, *compiled.diagnostics)]
+    facts = {"name": name, "module": getattr(compiled, "mlir", "") if text is None else text, "diagnostics": diagnostics, "runs": list(runs),
              "roof": roof and asdict(roof)}
     return Explanation(tuple(_row(**row) for row in json.loads(runtime.explain(json.dumps(facts)))), roof)
 
 
-def _row(kernels: list[dict[str, str]], said: list[str], time: dict[str, Any] | None, **others: Any) -> Row:
+def _row(kernels: list[dict[str, str]], messages: list[str], time: dict[str, Any] | None, **others: Any) -> Row:
     """A row of JSON."""
-    return Row(kernels=tuple(Kernel(**kernel) for kernel in kernels), said=tuple(said), time=time and Times(**time), **others)
+    return Row(kernels=tuple(Kernel(**kernel) for kernel in kernels), messages=tuple(messages), time=time and Times(**time), **others)

@@ -439,7 +439,7 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
 
 
 def measure_roof(threads: int, bytes_read: int, seconds: float) -> tuple[float, float | None, float]:
-    """What so many threads reach together: 10^9 operations a second of multiply-adds of f32, of products of bf16 (None: not known), and
+    """Rates that so many threads reach together: 10^9 operations a second of multiply-adds of f32, of products of bf16 (None: not known), and
     10^9 bytes a second read from memory, of `bytes_read` in all; `seconds` for each of the two."""
     lib, roof = library(), _Roof()
     lib.check(lib.measure_roof(threads, bytes_read, seconds, ctypes.byref(roof)))

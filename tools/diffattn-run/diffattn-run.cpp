@@ -507,7 +507,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     ExplanationFacts facts;
     facts.name = compile.inputName;
     facts.module = *ir;
-    facts.said = getSaid(diagnostics);
+    facts.diagnostics = getPlacedDiagnostics(diagnostics);
     if (llvm::Error error = explainCalls(
             again, std::move(facts), threads ? threads : diffattn_rt_threads(),
             options.explain))

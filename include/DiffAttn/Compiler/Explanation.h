@@ -21,10 +21,10 @@ namespace mlir::diffattn {
 
 /// A kernel that an attention became.
 struct ExplainedKernel {
-  /// Of the schedule (docs/spec.md#schedules): "cpu_prefill".
+  /// Name of the schedule (docs/spec.md#schedules): "cpu_prefill".
   std::string name;
-  /// What calls it is for: "max_queries = 8, min_keys = 9"; empty: for those
-  /// that none before it takes.
+  /// Condition on sizes of the calls that it takes, "max_queries = 8,
+  /// min_keys = 9"; empty: it takes all that no kernel before it does.
   std::string when;
   /// How it is cut, as the schedule has it.
   std::string options;
@@ -37,13 +37,13 @@ struct ExplainedKernel {
 /// How long an op takes in one run.
 struct ExplainedTimes {
   int64_t calls = 0;
-  /// Of all of them together.
+  /// Time of all calls together.
   double ms = 0;
   /// 10^9 operations, and bytes that it reads and writes, a second; none where
   /// they are not counted (docs/seeing.md).
   std::optional<double> gflops, gbs;
-  /// Of the time, what the nearer roof takes, and which one that is: "compute"
-  /// or "memory"; empty: none.
+  /// The part of the time that the nearer roof takes, and which one that is:
+  /// "compute" or "memory"; empty: none.
   std::optional<double> share;
   std::string bound;
 };
@@ -53,14 +53,15 @@ struct ExplainedTimes {
 struct ExplainedRow {
   /// "model.mlir:3:8"; empty if it is not known.
   std::string place;
-  /// Of the module; empty if its text is not known.
+  /// Function of the module; empty if the module's text is not known.
   std::string function;
   /// Whether it was found in other ops.
   bool isRaised = false;
   /// The first that takes a call computes it; none: it is no kernel.
   std::vector<ExplainedKernel> kernels;
-  /// Why it is not fused or no kernel, and what else the compiler said.
-  std::vector<std::string> said;
+  /// Reasons why it is not fused or no kernel, and other messages of the
+  /// compiler about it.
+  std::vector<std::string> messages;
   /// "attention", "product" or "other".
   std::string op = "attention";
   /// The op with the sizes that its code is made for; empty without times.
@@ -70,7 +71,7 @@ struct ExplainedRow {
 };
 
 /// A diagnostic, as an explanation reads it.
-struct SaidOfPlace {
+struct PlacedDiagnostic {
   DiagnosticKind kind = DiagnosticKind::Note;
   std::string category, name, message, place;
 };
@@ -80,15 +81,15 @@ struct SpansOfRun {
   llvm::json::Array events;
 };
 
-/// What an explanation is made of.
+/// Inputs of an explanation.
 struct ExplanationFacts {
-  /// What the module is called in places, and its text; empty: not known.
+  /// The module's name in places, and its text; empty: not known.
   std::string name, module;
-  std::vector<SaidOfPlace> said;
-  /// Of them, the least time of each op counts. Without runs there are no
+  std::vector<PlacedDiagnostic> diagnostics;
+  /// The least time of each op over the runs counts. Without runs there are no
   /// times.
   std::vector<SpansOfRun> runs;
-  /// What rows with times are held to.
+  /// The limits that rows with times are compared with.
   std::optional<Roof> roof;
 };
 
@@ -103,7 +104,8 @@ struct Explanation {
 
 Explanation explain(const ExplanationFacts &facts);
 
-std::vector<SaidOfPlace> getSaid(const CompileDiagnostics &diagnostics);
+std::vector<PlacedDiagnostic>
+getPlacedDiagnostics(const CompileDiagnostics &diagnostics);
 
 llvm::json::Value toJSON(const ExplainedKernel &kernel);
 llvm::json::Value toJSON(const ExplainedTimes &times);

@@ -14,14 +14,14 @@
 
 namespace mlir::diffattn {
 
-/// What threads of this machine reach together.
+/// Rates that `threads` threads of this machine reach together.
 struct Roof {
   int64_t threads = 1;
   /// 10^9 operations a second of fused multiply-adds of f32, an FMA being two.
   double gflops = 0;
-  /// The same for products of bf16: twice as many where the CPU has
-  /// instructions for their sums; none if those are tiles of AMX, which no
-  /// probe is made for.
+  /// 10^9 operations a second of products of bf16: `gflops` twice where the CPU
+  /// has instructions for their sums; none if those are tiles of AMX, which no
+  /// probe measures.
   std::optional<double> bf16Gflops;
   /// 10^9 bytes a second that are read from memory.
   double gbs = 0;

@@ -48,7 +48,7 @@ def test_rows_are_those_of_places():
 def test_what_the_compiler_says(root):
     text = (root / "test/graphs/f_two_v_fx.mlir").read_text()
     (row,) = explain(Executable(text, name="two_v"), text).rows
-    assert row.place == "two_v:117:11" and row.function and not row.is_raised and not row.kernels and "different values" in row.said[0]
+    assert row.place == "two_v:117:11" and row.function and not row.is_raised and not row.kernels and "different values" in row.messages[0]
 
 
 def test_a_compiled_module():

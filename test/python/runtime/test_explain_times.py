@@ -66,7 +66,7 @@ def event(category, name, begin, duration, thread=1, **arguments):
 
 
 def test_spans_of_code():
-    """Those of the call of compiled code that they lie in, on its thread."""
+    """A span is of the code whose call it lies in, on the same thread."""
     one, two = (object.__new__(Executable) for _ in range(2))
     events = [event("python", "program 0", 0, 10), event("function", "f", 1, 8), event("product", "gemm f32", 2, 3),
               event("product", "gemm f32", 3, 1, thread=2), event("python", "program 1", 20, 5), event("product", "gemm f32", 21, 3)]
@@ -100,8 +100,8 @@ def test_counting():
 
 
 def test_wrong_facts():
-    with pytest.raises(UsageError, match="facts: expected JSON as docs/c-api.md has it, but got .*expected a kind of diagnostics.*said"):
-        runtime.explain(json.dumps({"name": "", "module": "", "runs": [], "roof": None, "said": [
+    with pytest.raises(UsageError, match="facts: expected JSON as docs/c-api.md has it, but got .*expected a kind of diagnostics.*diagnostics"):
+        runtime.explain(json.dumps({"name": "", "module": "", "runs": [], "roof": None, "diagnostics": [
             {"kind": "rumour", "category": "", "name": "", "message": "", "place": ""}]}))
     for text in ("", "{", "[]", '{"rows": [1], "roof": null}'):
         with pytest.raises(UsageError, match="explanation: expected JSON"):
