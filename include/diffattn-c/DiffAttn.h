@@ -289,7 +289,7 @@ DIFFATTN_EXPORT int32_t diffattn_cache_write(const diffattn_options *options,
 
 /*===-- Explanations ------------------------------------------------------===*/
 
-/* What threads of this machine reach together. */
+/* Peak rates that threads of this machine reach together. */
 typedef struct diffattn_roof {
   double gflops;      /* 10^9 operations a second of multiply-adds of f32 */
   double bf16_gflops; /* of products of bf16; 0: not known, as of AMX */
@@ -302,12 +302,12 @@ DIFFATTN_EXPORT int32_t diffattn_measure_roof(int32_t threads, int64_t bytes,
                                               double seconds,
                                               diffattn_roof *roof);
 
-/* What became of each attention, and with times of each product too, as JSON:
-   a list of rows (docs/c-api.md), to be freed with diffattn_free. `facts` is
-   JSON: what the compiler said, the module's text, and spans of runs. */
+/* Explains what each attention was compiled to, and with times each product
+   too, as JSON: a list of rows (docs/c-api.md), to be freed with diffattn_free.
+   `facts` is JSON: the diagnostics, the module's text, and spans of runs. */
 DIFFATTN_EXPORT int32_t diffattn_explain(const char *facts, size_t facts_bytes,
                                          char **rows);
-/* The same rows, with the roof that they are beside, as a table of text. */
+/* Prints such rows, with the roof that they are beside, as a table of text. */
 DIFFATTN_EXPORT int32_t diffattn_explanation_table(const char *explanation,
                                                    size_t explanation_bytes,
                                                    char **table);
