@@ -41,7 +41,7 @@ API_MAJOR = 1
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One thing that the compiler said of a module; `str()` is all of it as one line.
+    """One message of the compiler about a module; `str()` is all of it as one line.
 
     kind       "missed": an optimization that was not applied, and why; "analysis": one that could be better; "passed": one that
                was applied; "warning", "note"
@@ -290,7 +290,7 @@ class Executable(CompiledCode):
             "unchecked": unchecked, "from_stage": from_stage, "batch_invariant": batch_invariant, "prefetch_bytes": prefetch_bytes})
         self._with_spans: Executable | None = None
         self._bind_again: Callable[[Executable], None] = lambda executable: None
-        # All that can be wrong with arguments is said before anything is compiled.
+        # Errors in arguments are raised before anything is compiled.
         ir, weights, threads = checks.module(mlir), checks.paths("weights", weights), checks.threads(threads)
         checks.callback("progress", progress)
         libraries = {key: checks.path(key, value) for key, value in [("cuda_driver", cuda_driver), ("cublaslt", cublaslt)]
@@ -497,7 +497,7 @@ def write_bundle(mlir: ModuleText, directory: FilePath, *, weights: FilePaths = 
                  name: str = "module", batch_invariant: bool | None = None, unchecked: bool = False,
                  prefetch_bytes: int | None = None) -> list[Diagnostic]:
     """Compiles a module and writes it with its weights as a bundle, a folder that `diffattn.bundle.load` runs without the
-    compiler (docs/bundles.md). `directory` must not be there yet, or be empty. Returns what the compiler said,
+    compiler (docs/bundles.md). `directory` must not be there yet, or be empty. Returns the compiler's diagnostics,
     without what went well.
 
     target         "cpu", "cpu:<isa>", or for GPUs "cuda:<chip>,<chip>/<isa>", the best instruction set by default

@@ -292,7 +292,7 @@ class Decoder:
         batch, length = ids.dims
         checks = tokens.batch_checks(f, batch, [lengths.dims[0], positions.dims[0]])
         checks.append(tokens.length_check(f, lengths, length))
-        fits = tokens.require_all(f, checks)  # said before the lengths are read for the positions
+        fits = tokens.require_all(f, checks)  # checked before the lengths are read for the positions
         ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
         checks = places.checks(f, batch, length, positions, ends, where, caches)
         if scores:

@@ -253,7 +253,7 @@ class SambaY(SambaYLayers):
         batch, length = ids.dims
         checks = tokens.batch_checks(f, batch, [x.dims[0] for x in (lengths, *given)])
         checks.append(tokens.length_check(f, lengths, length))
-        fits = tokens.require_all(f, checks)  # said before the lengths are read for the positions
+        fits = tokens.require_all(f, checks)  # checked before the lengths are read for the positions
         positions = given[0] if further else f.fill(f.i64(0), [batch])
         ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
         if further:

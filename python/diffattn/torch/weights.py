@@ -84,7 +84,7 @@ class WeightSets:
 
     def __init__(self, make: Callable[[], Executable], weights: Sequence[Input]):
         self._make, self._weights, self._lock = make, tuple(weights), threading.RLock()
-        # Made now, so that what cannot be compiled is said before a call; the first weights get it.
+        # Compiled now, so that its errors come before a call; the first weights get it.
         self._spare: Executable | None = make()
         self.diagnostics, self.applied = self._spare.diagnostics, self._spare.applied
         self.signature = self._spare.signature("main")
