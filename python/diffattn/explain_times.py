@@ -52,15 +52,15 @@ def explain_function(function: Any, arguments: Sequence[Any], named: Mapping[str
 
 def _by_code(events: Iterable[dict[str, Any]], programs: dict[str, Any]) -> dict[Executable, list[dict[str, Any]]]:
     """The spans of each code: those in its calls, on the threads that call it."""
-    found: dict[Executable, list[dict[str, Any]]] = defaultdict(list)
+    spans: dict[Executable, list[dict[str, Any]]] = defaultdict(list)
     inside: dict[int, tuple[float, Any]] = {}  # of each thread: where its last call of compiled code ends, and the code
     for event in events:  # of a thread in the order of their beginnings
         thread = event["tid"]
         if event["cat"] == "python" and event["name"] in programs:
             inside[thread] = event["ts"] + event["dur"], programs[event["name"]]
         elif thread in inside and event["ts"] <= inside[thread][0] and isinstance(inside[thread][1], Executable):
-            found[inside[thread][1]].append(event)
-    return found
+            spans[inside[thread][1]].append(event)
+    return spans
 
 
 def png(explanation: Explanation) -> bytes:
