@@ -83,8 +83,8 @@ def test_counting():
         return [event("function", "f", 0, 10), event("product", f"gemm {element}", 1, us - 1, place="1:2", flops=flops - 200_000, bytes=600, **more),
                 event("product", f"gemm {element}", 6, 1, place="1:2", flops=200_000, bytes=200, **more), event("thread", "gemm f32", 2, 3)]
 
-    found, other = rows_of(product(us=5), product(), product(us=6))
-    assert (found.place, found.sizes, found.time) == ("m:1:2", "gemm f32", Times(2, 0.004, 200.0, 0.2, 1.0, "compute"))
+    row, other = rows_of(product(us=5), product(), product(us=6))
+    assert (row.place, row.sizes, row.time) == ("m:1:2", "gemm f32", Times(2, 0.004, 200.0, 0.2, 1.0, "compute"))
     assert (other.op, other.sizes, other.time) == ("other", "all else", Times(1, 0.006, None, None, None, ""))
     assert rows_of(product("bf16"))[0].time.share == 0.5 and rows_of(product("f64"))[0].time.share == 2.0
     assert rows_of(product("bf16"), roof=Roof(2, 200.0, None, 20.0))[0].time.share is None
@@ -147,9 +147,9 @@ func.func @gradients(%q: tensor<1x2x9x16xf32>, %k: tensor<1x2x9x16xf32>, %d: ten
         code.call("paged", numbers[0, :, :2].transpose(1, 0, 2)[:, :, None].copy(), pages, np.array([5, 17]), np.array([[0, 0], [1, 3]], np.int32))
         code.call("gradients", numbers, numbers, numbers)
 
-    found = {row.function: round(row.time.gflops * row.time.ms * 1e6) for row in timed(call).rows if row.op == "attention"}
+    operations = {row.function: round(row.time.gflops * row.time.ms * 1e6) for row in timed(call).rows if row.op == "attention"}
     # Three queries of four keys see 2 + 3 + 4 of them, two of five 4 + 5; each pair has two heads' scores and values of 16.
-    assert found == {"packed": (9 + 9) * 2 * 2 * 2 * 16, "paged": (5 + 17) * 2 * 2 * 2 * 16, "gradients": 45 * 2 * 2 * 4 * 16}
+    assert operations == {"packed": (9 + 9) * 2 * 2 * 2 * 16, "paged": (5 + 17) * 2 * 2 * 2 * 16, "gradients": 45 * 2 * 2 * 4 * 16}
 
 
 def test_refused():
