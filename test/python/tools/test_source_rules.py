@@ -1,9 +1,12 @@
 """The rules of CONTRIBUTING.md that a script can check."""
+import ast
+import io
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tokenize
 
 import pytest
 
@@ -178,6 +181,80 @@ def test_python_reads_no_layout_of_cpython(root):
     ("memory = kind.from_address(result.data)", False), ("f = sigmoid(x) + y", False), ("view = memoryview(held)[grid(n) - 1]", False)])
 def test_a_layout_of_cpython_is_seen(line, breach):
     assert bool(LAYOUT.search(line)) == breach
+
+
+#: Openings of comments that do not name the thing described; after a mark of a comment, in texts too.
+OPENING = re.compile(r"\W*(What|Of|The same|Those)\b")
+MARKED_OPENING = re.compile(r'(//|/\*|#|"""|\'\'\')' + OPENING.pattern)
+#: Comments, texts and characters of C, C++ and TableGen, in this order.
+PIECES = re.compile(r'(//[^\n]*|/\*.*?\*/)|R"(\w*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])*\'', re.S)
+#: Names that are verbs, or pictures, where a noun of the field says more.
+NAME = re.compile(r"\b(said|told|sight|(say|said|tell|told|why)[A-Z]\w*)\b")
+PYTHON_NAME = re.compile(r"_?(found|said|told|sight)")
+
+
+def comments(name, text):
+    """Line number, whether it stands alone on its line, and text of each comment and docstring of a file."""
+    if name.endswith(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and (docstring := ast.get_docstring(node)):
+                yield node.body[0].lineno, False, docstring
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.line.lstrip().startswith("#"), token.string
+    elif name.endswith((".sh", ".cmake", "CMakeLists.txt")):
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.lstrip().startswith("#"):
+                yield number, True, line
+    else:
+        for match in PIECES.finditer(text):
+            if match[1]:
+                begin = text.rfind("\n", 0, match.start()) + 1
+                yield text.count("\n", 0, begin) + 1, not text[begin : match.start()].strip(), match[1]
+
+
+def find_bad_words(name, text):
+    """Faults of a file, by line: comments with an opening that names nothing, and names that are verbs."""
+    last = -1
+    for number, is_whole_line, comment in comments(name, text) if MARKED_OPENING.search(text) else ():
+        if not (is_whole_line and number == last + 1) and (match := OPENING.match(comment)):
+            yield f"{name}:{number}: expected a comment that begins with the thing described, but got {match[1]!r}"
+        last = number if is_whole_line else -1
+    names = []
+    if name.endswith(".py") and PYTHON_NAME.search(text):
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        names = [(token.start[0], token.string) for token in tokens if token.type == tokenize.NAME and PYTHON_NAME.fullmatch(token.string)]
+    elif name.endswith((".h", ".cpp")) and NAME.search(text):
+        code = PIECES.sub(lambda match: "\n" * match[0].count("\n"), text)
+        names = [(code.count("\n", 0, match.start()) + 1, match[0]) for match in NAME.finditer(code)]
+    for number, word in dict.fromkeys(names):
+        yield f"{name}:{number}: expected a noun as a name, but got {word}"
+
+
+def test_comments_name_their_subject_and_names_are_nouns(root):
+    files = tracked(root, "*.h", "*.cpp", "*.def", "*.inc", "*.td", "*.c", "*.py", "*.sh", "*.cmake", "*CMakeLists.txt")
+    assert len(files) > 1000
+    assert not [fault for name in files for fault in find_bad_words(name, (root / name).read_text())]
+
+
+@pytest.mark.parametrize("name, text, lines", [
+    ("a.h", "/// Number of keys.\nint keys; ///< Of them.\n", [2]),
+    ("a.cpp", "int x;\n  // What a row is,\n  // The same again.\n\n  // Those.\n", [2, 5]),
+    ("a.cpp", "/* Of a block */ int y; // of it: no sentence\n", [1]),
+    ("a.c", "/* Keys.\n * Of a row. */\n", []),
+    ("a.cpp", 'auto url = "https://a // Of"; auto raw = R"(\n// What\n)";\n', []),
+    ("a.td", "// Those of rows.\nlet summary = \"What it is\";\n", [1]),
+    ("a.py", '"""What it is."""\n\ndef f():\n    """Of rows."""\n    return 1  # The same\n', [1, 4, 5]),
+    ("a.py", '#: Rows,\n#: Of which some are empty.\nROWS = """\n# What\n"""\n', []),
+    ("a.sh", "# What it needs\n# Of it\necho '# Of'\n", [1]),
+    ("CMakeLists.txt", "  # Those that are built\n", [1]),
+    ("a.cpp", 'int told = 0;\nsayChoice("said"); // what was said\nauto whyNoKernel = [] {};\n', [1, 2, 3]),
+    ("a.cpp", "int tellers = saidst; os.tell(); bool whyte;\n", []),
+    ("a.py", "found, unfound = 1, 2\ndef f(x, _told): return x.sight\n", [1, 2, 2]),
+    ("a.py", "message = f'{1} said'  # found\n", []),
+])
+def test_bad_words_are_seen(name, text, lines):
+    assert sorted(int(fault.split(":")[1]) for fault in find_bad_words(name, text)) == lines
 
 
 def members_of_passes(text):
