@@ -12,7 +12,7 @@ import pytest
 
 from paths import ROOT
 
-from diffattn import bundle, cli, errors, generation, runtime
+from diffattn import bundle, cli, decoding, errors, runtime
 from diffattn.calls import Progress
 from diffattn.device import DeviceArray
 from test_sequences import MODULE as SEQUENCES
@@ -173,7 +173,7 @@ def test_a_step_is_one_launch_and_caches_stay_on_the_device(tiny, simulated, mon
     import diffattn
 
     model, cpu = bundle.load(tiny, device=simulated), diffattn.load(ROOT / "examples" / "tiny-lm")
-    monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
+    monkeypatch.setattr(decoding, "LEAST_BUCKET", 8)
     capture, steps = model.executable.capture, []
 
     def counted(entry, *arrays):

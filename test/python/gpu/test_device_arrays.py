@@ -6,7 +6,7 @@ import pytest
 from paths import ROOT
 
 import diffattn
-from diffattn import generation
+from diffattn import decoding
 from diffattn.runtime import DeviceArray, Executable, InputError, UsageError
 
 TARGET = "cuda-sim:sm_80"
@@ -120,7 +120,7 @@ def test_errors(executable):
 
 
 def test_a_step_is_one_launch_and_neither_allocates_nor_copies_caches(monkeypatch):
-    monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
+    monkeypatch.setattr(decoding, "LEAST_BUCKET", 8)
     cpu, sim = (diffattn.load(ROOT / "examples" / "tiny-lm", target=target) for target in ("cpu", TARGET))
     prompts = [cpu.tokenizer.encode(text)[:5] for text in ("In the beginning", "And the king said")]
     longest, tokens = max(map(len, prompts)), 9

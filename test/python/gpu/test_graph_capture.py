@@ -8,7 +8,7 @@ from test_device_arrays import MODULE, TARGET, changes
 from test_device_dlpack import CudaArray
 
 import diffattn
-from diffattn import generation
+from diffattn import decoding
 from diffattn.graph_capture import CapturedGraph
 from diffattn.runtime import DeviceArray, Executable, InputError, RunError, UsageError
 
@@ -212,7 +212,7 @@ func.func @double(%x: memref<4xf32>) {
 
 def test_generation_says_that_steps_are_not_captured(monkeypatch):
     model = diffattn.load(ROOT / "examples" / "tiny-lm", target=TARGET)
-    monkeypatch.setattr(generation, "LEAST_BUCKET", 4)
+    monkeypatch.setattr(decoding, "LEAST_BUCKET", 4)
     monkeypatch.setattr(CapturedGraph, "fallback_reason", property(lambda _: "expected a graph, but the driver says no"))
     with pytest.warns(UserWarning) as caught:
         assert len(list(model.generate([1, 2, 3], 4))) == 4

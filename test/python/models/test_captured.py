@@ -5,8 +5,8 @@ from checkpoints import cached_logits
 from test_builders import FEW_LAYERS, SMALL
 from test_simulated import PICTURE, both  # noqa: F401
 
-from diffattn import generation, models
-from diffattn.generation import _Decoding
+from diffattn import decoding, models
+from diffattn.decoding import Decoding
 from diffattn.prefill import Prefills
 
 #: Frequencies that follow the largest position of a step.
@@ -17,7 +17,7 @@ DYNAMIC = {"model_type": "diffllama", "max_position_embeddings": 8, "rope_scalin
 @pytest.mark.parametrize("config", [*({"model_type": kind} for kind in models.DECODERS), DYNAMIC],
                          ids=lambda c: c["model_type"] + ("-dynamic" if "rope_scaling" in c else ""))
 def test_decode_steps(config, both, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
+    monkeypatch.setattr(decoding, "LEAST_BUCKET", 8)
     _, sim = both(SMALL | {"num_hidden_layers": FEW_LAYERS[config["model_type"]]} | config, "bf16")
     prompts, steps = [[1, 2, 3, 4, 5, 6], [7, 8, 9], [10]], 12
     expected = cached_logits(sim, prompts, steps)
@@ -27,7 +27,7 @@ def test_decode_steps(config, both, monkeypatch):  # noqa: F811
         row[: len(prompt)] = prompt
     logits, *caches = sim.executable.call("prefill", padded, lengths, *sim.new_caches(3, 8))
     tokens, positions = np.zeros(3, np.int64), lengths.copy()
-    decode, got, graphs = _Decoding(sim.executable, tokens, positions, caches), [logits], []
+    decode, got, graphs = Decoding(sim.executable, tokens, positions, caches), [logits], []
     for _ in range(steps):
         tokens[:] = got[-1].argmax(-1)
         got.append(decode().copy())
