@@ -82,16 +82,28 @@ mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   return shape;
 }
 
-/// Lanes of a warp share out the columns of a row, and have them in registers.
+/// Widths of heads and of values: lanes of a warp share out the columns of a
+/// row, and have them, or the sums of one gradient, in registers.
 static constexpr int64_t kMaxGradientWidth = 256;
 
-/// Widths of heads and of values, and columns of gradients of a key and its
-/// value, whose sums fit in registers beside tiles: above, kernels spill.
-static constexpr int64_t kMaxGradientHead = 128, kMaxGradientValue = 192,
-                         kMaxGradientColumns = 384;
-/// Columns of a key and its value, and of a query, up to which tiles of 32 rows
-/// fit beside them; of 16 above.
-static constexpr int64_t kFewKeyColumns = 256, kFewQueryColumns = 128;
+namespace {
+/// Columns of a key and its value, and of a query, whose sums fit in registers:
+/// few beside tiles of 32 rows, most beside tiles of 16. Kernels of more spill,
+/// so that each gradient has one of its own.
+struct GradientColumns {
+  int64_t fewKeys, fewQueries, mostKeys, mostQueries;
+};
+/// Widths of heads and of values up to which several sums fit.
+constexpr int64_t kMaxJointHead = 128, kMaxJointValue = 192;
+constexpr GradientColumns kJointColumns{256, 128, 384, 256},
+    // Two maps with a softcap, a bias, a mask or segments.
+    kMaskedColumns{160, 32, 256, 128};
+/// Columns of a key and its value up to which several sums fit where kernels
+/// copy by element; of two maps those of queries do not.
+constexpr int64_t kMostKeysByElement = 192;
+/// Shared memory that a block of every chip may have.
+constexpr int64_t kMaxGradientShared = 99 * 1024;
+} // namespace
 
 /// The kernels' tanh is 1 - 2 / (1 + e^2x), whose error near 0 does not shrink
 /// with the result; times a cap beyond these it would be seen in the weights.
@@ -128,21 +140,11 @@ countGradientColumns(DifferentialMapsOpInterface op) {
 
 /// Why no kernels compute the gradients of queries, keys and values.
 static std::string getProductReason(DifferentialMapsOpInterface op) {
-  Type element = op.getShaped(op.getQ1()).getElementType();
-  if (element.isF32())
-    return "expected f16 or bf16 for the gradients of queries, keys and "
-           "values, but got f32";
   if (ShapedType::isDynamic(op.getHeadDim()))
     return "expected a width of heads that is known when compiling, but got ?";
-  const int64_t d = op.getHeadDim(), dv = op.getValueDim();
-  if (d > kMaxGradientHead || dv > kMaxGradientValue ||
-      countGradientColumns(op).first > kMaxGradientColumns)
-    return "expected widths up to " + std::to_string(kMaxGradientHead) +
-           " of heads and " + std::to_string(kMaxGradientValue) +
-           " of values, of all keys and values " +
-           std::to_string(kMaxGradientColumns) +
-           ", for the gradients of queries, keys and values, but got " +
-           std::to_string(d) + " and " + std::to_string(dv);
+  if (const int64_t d = op.getHeadDim(); d > kMaxGradientWidth)
+    return "expected a width of heads up to " +
+           std::to_string(kMaxGradientWidth) + ", but got " + std::to_string(d);
   // A block has one head of all of them.
   const int64_t heads[] = {op.getKey1Heads(), op.getKey2Heads(),
                            op.getValueHeads()};
@@ -179,13 +181,61 @@ std::string mlir::diffattn::getGpuGradientReason(AttentionBackwardOp op) {
   return getGpuUnsupportedReason(maps);
 }
 
+/// What of the sums of `op` fits in registers, whose widths are known: tiles of
+/// 32 rows beside them, and them all at once.
+static std::pair<bool, bool> findFit(AttentionBackwardOp op, bool ofKeys) {
+  auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
+  const GpuAttentionShape shape = getGpuAttentionShape(maps);
+  const auto [keys, queries] = countGradientColumns(maps);
+  const bool isMasked =
+      shape.softcap || shape.bias || shape.mask || shape.segments;
+  const GradientColumns &fitting =
+      isMasked && shape.maps == 2 ? kMaskedColumns : kJointColumns;
+  const bool isWide =
+      shape.headDim > kMaxJointHead || shape.valueDim > kMaxJointValue;
+  return ofKeys ? std::pair(keys <= fitting.fewKeys,
+                            !isWide && keys <= fitting.mostKeys)
+                : std::pair(queries <= fitting.fewQueries,
+                            !isWide && queries <= fitting.mostQueries);
+}
+
+bool mlir::diffattn::areGradientsApart(AttentionBackwardOp op, bool ofKeys,
+                                       bool elementwise) {
+  auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
+  if (maps.getShaped(maps.getQ1()).getElementType().isF32())
+    return false;
+  if (!findFit(op, ofKeys).second)
+    return true;
+  return elementwise &&
+         (ofKeys ? countGradientColumns(maps).first > kMostKeysByElement
+                 : maps.hasSecondMap());
+}
+
 GpuBackwardAttr mlir::diffattn::selectGpuBackward(AttentionBackwardOp op) {
-  const auto [keys, queries] = countGradientColumns(
-      cast<DifferentialMapsOpInterface>(op.getOperation()));
-  return GpuBackwardAttr::get(
-      op.getContext(), /*key_warps=*/4, keys > kFewKeyColumns ? 16 : 32,
-      /*query_warps=*/4, queries > kFewQueryColumns ? 16 : 32,
-      /*stages=*/2);
+  auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
+  const GpuAttentionShape shape = getGpuAttentionShape(maps);
+  auto get = [&](int64_t warps, int64_t queries, int64_t keys) {
+    return GpuBackwardAttr::get(op.getContext(), warps, queries, warps, keys,
+                                /*stages=*/2);
+  };
+  // Tiles are of products of 16-bit types, of whose gradients there may be
+  // none.
+  if (ShapedType::isDynamic(shape.headDim) || shape.elementType.isF32())
+    return get(/*warps=*/4, /*queries=*/32, /*keys=*/32);
+  const int64_t queries = findFit(op, /*ofKeys=*/true).first ? 32 : 16,
+                keys = findFit(op, /*ofKeys=*/false).first ? 32 : 16;
+  for (int64_t warps = 4;; warps /= 2) {
+    GpuBackwardAttr schedule = get(warps, queries, keys);
+    auto getBytes = [&](bool ofKeys) {
+      return GpuSharedLayout::ofGradients(
+                 GpuTiles::ofGradients(schedule, ofKeys, shape.maps),
+                 shape.headDim, shape.valueDim, shape.sharedKeys, ofKeys)
+          .total;
+    };
+    if (warps == 1 ||
+        std::max(getBytes(true), getBytes(false)) <= kMaxGradientShared)
+      return schedule;
+  }
 }
 
 static constexpr auto kGpuRemark =

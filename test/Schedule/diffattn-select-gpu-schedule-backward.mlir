@@ -38,18 +38,52 @@ func.func @of_wide_keys(%q: !v, %k: !v, %l: tensor<f32>, %lse: !lse) -> !v {
   return %r : !v
 }
 
+// Scores in part by elements take registers too.
+// CHECK-LABEL: func.func @of_a_softcap
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16>]
+func.func @of_a_softcap(%q: !q, %k: !q, %v: !v, %l: tensor<f32>, %lse: !lse) -> !q {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %k, %v : !q, !q, !q, !q, !v) d_out(%v : !v) lambda(%l : tensor<f32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%v : !v) o2(%v : !v) outs(d_k2(%k : !q)) {scale = 0.125 : f32, softcap = 9.0 : f32} -> !q
+  return %r : !q
+}
+// CHECK-LABEL: func.func @of_wide_keys_and_segments
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16>]
+func.func @of_wide_keys_and_segments(%q: !v, %k: !v, %l: tensor<f32>, %lse: !lse, %s: tensor<1x?xi32>) -> !v {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %k, %q : !v, !v, !v, !v, !v) d_out(%q : !v) lambda(%l : tensor<f32>)
+         q_segments(%s : tensor<1x?xi32>) kv_segments(%s : tensor<1x?xi32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !v) o2(%q : !v) outs(d_k2(%k : !v)) {scale = 0.125 : f32} -> !v
+  return %r : !v
+}
+
+// Sums of one gradient fit in any case, and blocks have fewer warps where rows do not fit in shared memory.
 // CHECK-LABEL: func.func @of_wide_values
-// CHECK-NOT: schedules
-// SAYS: Reason="expected widths up to 128 of heads and 192 of values, of all keys and values 384, for the gradients of queries, keys and values, but got 64 and 256"
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 32>]
 func.func @of_wide_values(%q: !q, %v: tensor<1x4x?x256xbf16>, %lse: !lse) -> !q {
   %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, tensor<1x4x?x256xbf16>) d_out(%v : tensor<1x4x?x256xbf16>) lse1(%lse : !lse)
          x(%v : tensor<1x4x?x256xbf16>) outs(d_q1(%q : !q)) {scale = 0.125 : f32} -> !q
   return %r : !q
 }
 
-// CHECK-LABEL: func.func @of_f32
+!w = tensor<1x4x?x256xbf16>
+// CHECK-LABEL: func.func @of_the_widest
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 2, q_block_size = 16, query_warps = 2, kv_block_size = 16>]
+func.func @of_the_widest(%q: !w, %k: !w, %l: tensor<f32>, %lse: !lse) -> !w {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %k, %q : !w, !w, !w, !w, !w) d_out(%q : !w) lambda(%l : tensor<f32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !w) o2(%q : !w) outs(d_k2(%k : !w)) {scale = 0.125 : f32} -> !w
+  return %r : !w
+}
+
+// CHECK-LABEL: func.func @of_wider_heads
 // CHECK-NOT: schedules
-// SAYS: Reason="expected f16 or bf16 for the gradients of queries, keys and values, but got f32"
+// SAYS: Reason="expected a width of heads up to 256, but got 320"
+func.func @of_wider_heads(%q: tensor<1x4x?x320xbf16>, %v: !v, %lse: !lse) -> tensor<1x4x?x320xbf16> {
+  %r = diffattn.attention_backward ins(%q, %q, %v : tensor<1x4x?x320xbf16>, tensor<1x4x?x320xbf16>, !v) d_out(%v : !v) lse1(%lse : !lse)
+         x(%v : !v) outs(d_q1(%q : tensor<1x4x?x320xbf16>)) {scale = 0.125 : f32} -> tensor<1x4x?x320xbf16>
+  return %r : tensor<1x4x?x320xbf16>
+}
+
+// CHECK-LABEL: func.func @of_f32
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]
 func.func @of_f32(%q: tensor<1x4x?x64xf32>, %lse: !lse) -> tensor<1x4x?x64xf32> {
   %r = diffattn.attention_backward ins(%q, %q, %q : tensor<1x4x?x64xf32>, tensor<1x4x?x64xf32>, tensor<1x4x?x64xf32>) d_out(%q : tensor<1x4x?x64xf32>)
          lse1(%lse : !lse) x(%q : tensor<1x4x?x64xf32>) outs(d_q1(%q : tensor<1x4x?x64xf32>)) {scale = 0.125 : f32} -> tensor<1x4x?x64xf32>

@@ -5,6 +5,7 @@
     part       one part of a check, in a process of its own
     one-check  a few launches, for compute-sanitizer to watch
     ptxas      what ptxas says of every shipped kernel (scripts/ptxas-report.sh)
+    counts     what kernels of gradients execute for a tile
     schedules  which schedules ptxas assembles without a spill
 """
 import importlib
@@ -14,7 +15,7 @@ import signal
 import sys
 
 MODULES = {"pack": "pack", "check": "check", "part": "part", "one-check": "one_check", "ptxas": "ptxas_report",
-           "schedules": "schedule_search"}
+           "counts": "gradient_counts", "schedules": "schedule_search"}
 
 
 def run():

@@ -57,6 +57,11 @@ std::string getGpuUnsupportedReason(DifferentialMapsOpInterface op);
 std::string getGpuGradientReason(AttentionBackwardOp op);
 /// The schedule of these kernels, on every chip.
 GpuBackwardAttr selectGpuBackward(AttentionBackwardOp op);
+/// Whether each gradient of keys and values, or else of queries, has a kernel
+/// of its own, which makes the scores again: the sums of several do not fit in
+/// registers. The widths of `op` are those of kernels. `elementwise`: of
+/// kernels that copy by element.
+bool areGradientsApart(AttentionBackwardOp op, bool ofKeys, bool elementwise);
 
 /// Registers of a thread with each feature, 0 where the kernel spills: those of
 /// ptxas 13.0 for bf16, the most of sm_80, sm_86 and sm_90. All but

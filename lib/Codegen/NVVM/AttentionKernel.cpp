@@ -196,6 +196,11 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
   if (spec.isBulk() || isDecodeOfOne)
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(kGpuDecodeBlocksPerSM));
+  // ptxas aims at three blocks, and was seen to spill for it.
+  if (spec.kind == GpuKernelKind::GradientQueries && spec.maps == 2 &&
+      spec.getPaddedHeadDim() == kGpuWidthMultiple)
+    kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
+                    builder.getI32IntegerAttr(2));
   // Without a bound on the registers ptxas ignores setmaxnreg (C7508).
   if (spec.isWgmma())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
@@ -229,6 +234,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     emitMergeKernel(state);
   else if (spec.kind == GpuKernelKind::Decode)
     emitDecodeKernel(state);
+  else if (spec.isPlainGradients())
+    emitPlainGradientsKernel(state);
   else if (spec.kind == GpuKernelKind::GradientKeys)
     emitGradientKeysKernel(state);
   else if (spec.kind == GpuKernelKind::GradientQueries)

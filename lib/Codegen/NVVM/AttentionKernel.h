@@ -309,6 +309,7 @@ void emitDecodeKernel(AttentionKernel &kernel);
 void emitMergeKernel(AttentionKernel &kernel);
 void emitGradientKeysKernel(AttentionKernel &kernel);
 void emitGradientQueriesKernel(AttentionKernel &kernel);
+void emitPlainGradientsKernel(AttentionKernel &kernel);
 /// A kernel of kind GradientRows, WeightSums or LambdaSums.
 void emitGradientRowsKernel(AttentionKernel &kernel);
 

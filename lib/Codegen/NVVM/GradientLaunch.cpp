@@ -210,6 +210,24 @@ mlir::diffattn::getGradientSpec(AttentionBackwardOp op, GpuKernelKind kind,
   return isWanted ? std::optional(spec) : std::nullopt;
 }
 
+/// The kernels that store what `spec`, of `op`, does: one, or one for each
+/// gradient.
+static std::vector<GpuKernelSpec> getKernels(AttentionBackwardOp op,
+                                             const GpuKernelSpec &spec) {
+  if (!areGradientsApart(op, spec.kind == GpuKernelKind::GradientKeys,
+                         spec.elementwise))
+    return {spec};
+  std::vector<GpuKernelSpec> kernels;
+  for (auto [gradient, type] : llvm::enumerate(spec.gradientTypes)) {
+    if (!type)
+      continue;
+    kernels.push_back(spec);
+    kernels.back().gradientTypes = {};
+    kernels.back().gradientTypes[gradient] = type;
+  }
+  return kernels;
+}
+
 /// The kernels of keys and of queries, behind that of rows, whose arguments
 /// `host` has.
 static void launchProducts(LaunchBuilder &host, AttentionBackwardOp op) {
@@ -250,8 +268,9 @@ static void launchProducts(LaunchBuilder &host, AttentionBackwardOp op) {
           heads = host.size(rowsOf, View::Head),
           rows = host.size(rowsOf, View::Row);
     auto launch = [&](bool elementwise) {
-      const GpuKernelSpec spec = *getGradientSpec(op, kind, elementwise);
-      host.launch(spec, {host.ceilDiv(rows, spec.getRows()), heads, batches});
+      for (const GpuKernelSpec &spec :
+           getKernels(op, *getGradientSpec(op, kind, elementwise)))
+        host.launch(spec, {host.ceilDiv(rows, spec.getRows()), heads, batches});
     };
     host.choose(host.hasRows(batches, rows), [&] {
       if (!chunks)

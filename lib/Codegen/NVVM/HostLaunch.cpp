@@ -89,7 +89,8 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(FinalizeOp op) {
 }
 
 bool mlir::diffattn::mayCopyChunks(const GpuKernelSpec &spec) {
-  return !spec.isPlain() && spec.headDim % 8 == 0 && spec.valueDim % 8 == 0;
+  return !spec.isPlain() && !spec.isPlainGradients() && spec.headDim % 8 == 0 &&
+         spec.valueDim % 8 == 0;
 }
 
 namespace {

@@ -76,6 +76,8 @@ int64_t GpuKernelSpec::getRows() const {
     return plain.getWarps();
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
     return wgmma.getRows();
+  if (isPlainGradients())
+    return getTiles().warps;
   return getTiles().getRows();
 }
 
@@ -106,7 +108,7 @@ GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
     return GpuSharedLayout::ofSums();
   if (!attends())
     return {};
-  if (isPlain())
+  if (isPlain() || isPlainGradients())
     return {};
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
     return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys, maps);
@@ -177,6 +179,8 @@ std::string GpuKernelSpec::getName() const {
       // How many blocks there are is the grid's alone.
       if (wgmma.getPersistentBlocks())
         os << "p";
+    } else if (isPlainGradients()) {
+      os << "_plain" << getTiles().warps;
     } else if (isOfGradients()) {
       const GpuTiles tiles = getTiles();
       os << "_w" << tiles.warps << "_t" << tiles.keys << "s" << tiles.stages;

@@ -56,3 +56,28 @@ func.func @products(%q: !q, %k: !q, %l: memref<f32>, %lse: !lse, %d1: !q, %d2: !
     outs(d_q1(%d1 : !q) d_k1(%d2 : !q) d_k2(%d3 : memref<?x4x?x64xf32>) d_v(%d4 : !q)) {scale = 0.125 : f32, schedules = [#schedule]}
   return
 }
+
+!wide = memref<?x4x?x256xbf16>
+// Sums of several gradients do not fit in registers.
+// CHECK-LABEL: func.func @apart
+// CHECK-NOT:     _dk1bf16_
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_keys_256x256_bf16_w2_t16s2_onekey_dk1bf16 {{.*}} threads in
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_keys_256x256_bf16_w2_t16s2_onekey_dvf32 {{.*}} threads in
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_queries_256x256_bf16_w2_t16s2_onekey_dq2bf16 {{.*}} threads in
+func.func @apart(%q: !wide, %l: memref<f32>, %lse: !lse, %d1: !wide, %d2: !wide, %d3: memref<?x4x?x256xf32>) {
+  diffattn.attention_backward ins(%q, %q, %q, %q, %q : !wide, !wide, !wide, !wide, !wide) d_out(%q : !wide) lambda(%l : memref<f32>)
+    lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !wide) o2(%q : !wide)
+    outs(d_k1(%d1 : !wide) d_q2(%d2 : !wide) d_v(%d3 : memref<?x4x?x256xf32>)) {scale = 0.125 : f32,
+      schedules = [#diffattn.gpu_backward<key_warps = 2, q_block_size = 16, query_warps = 2, kv_block_size = 16>]}
+  return
+}
+
+// Rows of f32 are read where they lie, by a warp each.
+// CHECK-LABEL: func.func @plain
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_keys_64x64_f32_plain4_onemap_anystride_dvf32 {{.*}} threads in
+// CHECK-NOT:     gpu.launch_func
+func.func @plain(%q: memref<?x4x?x64xf32>, %lse: !lse, %d: memref<?x4x?x64xf32>) {
+  diffattn.attention_backward ins(%q, %q, %q : memref<?x4x?x64xf32>, memref<?x4x?x64xf32>, memref<?x4x?x64xf32>) d_out(%q : memref<?x4x?x64xf32>)
+    lse1(%lse : !lse) x(%q : memref<?x4x?x64xf32>) outs(d_v(%d : memref<?x4x?x64xf32>)) {scale = 0.125 : f32, schedules = [#schedule]}
+  return
+}

@@ -157,10 +157,10 @@ func.func @unknown_heads(%q: memref<1x?x4x16xbf16>, %l: memref<f32>) {
 
 // -----
 
-func.func @gradients_without_kernels(%q: memref<1x1x4x8xf32>, %lse: memref<1x1x4xf32>) {
-  // expected-error @below {{expected f16 or bf16 for the gradients of queries, keys and values, but got f32}}
-  diffattn.attention_backward ins(%q, %q, %q : memref<1x1x4x8xf32>, memref<1x1x4x8xf32>, memref<1x1x4x8xf32>) d_out(%q : memref<1x1x4x8xf32>)
-    lse1(%lse : memref<1x1x4xf32>) x(%q : memref<1x1x4x8xf32>) outs(d_v(%q : memref<1x1x4x8xf32>))
+func.func @gradients_without_kernels(%q: memref<1x1x4x264xf32>, %v: memref<1x1x4x8xf32>, %lse: memref<1x1x4xf32>) {
+  // expected-error @below {{expected a width of heads up to 256, but got 264}}
+  diffattn.attention_backward ins(%q, %q, %v : memref<1x1x4x264xf32>, memref<1x1x4x264xf32>, memref<1x1x4x8xf32>) d_out(%v : memref<1x1x4x8xf32>)
+    lse1(%lse : memref<1x1x4xf32>) x(%v : memref<1x1x4x8xf32>) outs(d_v(%v : memref<1x1x4x8xf32>))
     {scale = 1.0 : f32, schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]}
   return
 }

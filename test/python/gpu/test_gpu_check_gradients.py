@@ -26,7 +26,7 @@ from gpu_check import time_gradients  # noqa: E402
 from gpu_check import timing  # noqa: E402
 
 pytestmark = pytest.mark.oracle
-CHECKED = ["gradients_v1_bf16", "gradients_one_map_f16"]
+CHECKED = ["gradients_v1_bf16", "gradients_one_map_f16", "gradients_plain_f32"]
 TIMED = ["time_causal", "time_one_k_causal"]
 SETTINGS = {"cache_bytes": 0, "free_bytes": lambda: 1 << 30, "backends": dict.fromkeys(time_gradients.PEERS, "math")}
 

@@ -3,9 +3,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 
 import pytest
+
+from paths import ROOT
+
+sys.path.insert(0, str(ROOT / "tools/gpu-check"))
+from gpu_check.gradient_ops import VARIANTS  # noqa: E402
 
 #: Variants of tools/gpu-check whose kernels are nearest to their registers, of each width.
 FULLEST = "v1-sums,v1-wide-sums,v2-packed,gdla-sums,motif-gda-pages,timm-pages,diffllama-bias-f32-result,one-map,one-map-128,one-map-256"
@@ -39,6 +45,27 @@ def test_no_kernel_spills(run_command, full):
             assert re.search(rf"diffattn_{kind}_{d}x{dv}_bf16_\w+_onemap", printed), f"{kind} of one map, {d} and {dv}, is not in {printed}"
     for d, dv in ((128, 256), (192, 128), (32, 64)) if full else ():
         assert f"diffattn_forward_{d}x{dv}_f32_plain" in printed
+
+
+def test_no_kernel_of_gradients_spills(run_command, full):
+    """Both ways to copy. Of what is not asked in full: the fullest with scores in part by elements, and those that have each gradient apart."""
+    if not full:
+        printed = run_command("ptxas", "--chips", "sm_89,sm_90a", "--types", "f16", "--variants", "gradients-v1,gradients-v1-packed,gradients-dragon")
+    else:
+        printed = run_command("ptxas", "--chips", "sm_80,sm_86,sm_89,sm_90,sm_90a", "--variants", ",".join(variant[0] for variant in VARIANTS))
+    for kernel in ("keys_64x128_f16_w4_t32s2_dk1f16_dk2f16_dvf16", "queries_64x128_f16_w4_t32s2_anystride_dq1f16_dq2f16",
+                   "keys_64x128_f16_w4_t16s2_segmentmaski32_dk1f16_dk2f16_dvf16", "keys_128x128_f16_w4_t16s2_onekey_softcap_dk1f16_dvf16",
+                   "queries_128x128_f16_w4_t16s2_onekey_softcap_dq1f16"):
+        assert f"diffattn_{kernel}\n" in printed, f"{kernel} is not in {printed}"
+    assert "FAILED" not in printed
+
+
+def test_kernels_of_gradients_multiply_as_much_as_they_are_meant_to(run_command):
+    """14 units of two K with twice as wide values, 11 of one K; those that have each gradient apart are no row."""
+    printed = run_command("counts", "--variants", "gradients-v1,gradients-v2,gradients-v1-wide")
+    rows = [line.split() for line in printed.splitlines()[1:]]
+    assert [(row[0], row[2]) for row in rows] == [("gradients-v1", "8.00"), ("gradients-v1", "6.00"), ("gradients-v2", "6.00"), ("gradients-v2", "5.00")]
+    assert all(1.2 < float(row[4]) < 2.0 for row in rows) and "FAILED" not in printed
 
 
 #: Variants that take kernels by warpgroups or decode by tensor maps, and the beginnings of names that their kernels have. Without --full

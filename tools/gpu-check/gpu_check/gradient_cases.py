@@ -51,7 +51,8 @@ def _shipped(element, variant):
 
 def checked():
     """Every shipped kernel."""
-    return [_shipped(element, variant) for element in ("bf16", "f16") for variant in gradient_ops.VARIANTS]
+    plain = [_shipped("f32", variant) for variant in gradient_ops.PLAIN]
+    return [_shipped(element, variant) for element in ("bf16", "f16") for variant in gradient_ops.VARIANTS] + plain
 
 
 def timed():

@@ -1,7 +1,7 @@
 """The ops of gradients whose kernels are shipped, and what their code depends on: rows as those of ptxas_report.VARIANTS."""
 import itertools
 
-from .ptxas_report import CAUSAL, RMS, SIGMOID, SOFTCAP
+from .op_attributes import CAUSAL, RMS, SIGMOID, SOFTCAP
 
 #: name, d, dv, signal/noise/k1/k2/v heads, K shared, attributes, optional operands.
 VARIANTS = [
@@ -13,13 +13,20 @@ VARIANTS = [
     ("gradients-v2", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], []),
     ("gradients-one-map", 64, 64, (4, 0, 2, 0, 2), False, [CAUSAL], []),
     ("gradients-one-map-128", 128, 128, (4, 0, 1, 0, 1), False, [CAUSAL], []),
+    ("gradients-v1-wide", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
+    ("gradients-v1-packed", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments"]),
+    ("gradients-diffllama-bias", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias"]),
+    ("gradients-dragon", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, SOFTCAP], []),
 ]
+#: Of f32, whose kernels are all of one form.
+PLAIN = [("gradients-plain", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
+         ("gradients-plain-wide", 256, 256, (2, 2, 2, 2, 2), False, [SOFTCAP], ["bias", "segments-i64"])]
 #: Other features on which the code of a kernel depends: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([], ["mask"]), ([], ["segments"]), ([], ["segments-i64"]),
             ([SOFTCAP], ["bias", "segments-i64"])]
 #: Widths, and whether both maps read one K; None: there is one map.
-WIDTHS = [(d, dv, shared) for (d, dv), shared in itertools.product(
-    [(32, 64), (64, 64), (64, 128), (96, 96), (96, 192), (128, 128)], (False, True, None))]
+WIDTHS = list(itertools.product([(32, 64), (64, 64), (64, 128), (96, 96), (96, 192), (128, 128), (128, 256), (192, 128), (256, 256)],
+                                (False, True, None)))
 HEADS = {False: (2, 2, 2, 2, 2), True: (2, 2, 2, 2, 2), None: (2, 0, 2, 0, 2)}
 MASKS = ["bias", "mask"]
 
@@ -69,6 +76,8 @@ def module_text(elements, names, every):
     """The shipped rows, those of `names` if there are any; with `every`, each width with each feature too."""
     rows = [v for v in VARIANTS if not names or v[0] in names]
     if every:
-        rows += [(f"gradients-{d}-{dv}", d, dv, HEADS[shared], bool(shared), *feature) for (d, dv, shared), feature
+        rows += [(f"gradients-{d}-{dv}", d, dv, HEADS[shared], bool(shared), *feature) for ((d, dv), shared), feature
                  in itertools.product(WIDTHS, FEATURES)]
-    return "".join(text(f"{v[0]}_{element}_{number}", element, v) for element in elements for number, v in enumerate(rows))
+    of_f32 = [("f32", v) for v in PLAIN if not names or v[0] in names]
+    return "".join(text(f"{v[0]}_{element}_{number}", element, v)
+                   for number, (element, v) in enumerate([*itertools.product(elements, rows), *of_f32]))

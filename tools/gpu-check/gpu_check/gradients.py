@@ -7,7 +7,7 @@ import torch
 from . import cases, exact_attention, operands
 
 #: |error| / |gradient|, norms over all of a gradient, by the type of the operands.
-GATES = {"f16": 1.5e-3, "bf16": 1e-2}
+GATES = {"f32": 2e-5, "f16": 1.5e-3, "bf16": 1e-2}
 #: Against two fused calls: what a gradient's relative error may be worse by.
 FACTOR = 1.25
 #: Tails of tiles; a projection's layout; strides that no 16-byte copy can read; queries that see no key.
@@ -141,7 +141,8 @@ def check(launcher, case, layout, batch, tq, tk, seed):
         errors[name], peers[name] = (relative(of[name], exact[name], sizes[name]) for of in (got, peer))
         if not errors[name] <= gate:
             failures.append(f"{name}: relative error {errors[name]:.3g}, allowed {gate:g}")
-        if name != "d_lambda" and not errors[name] <= FACTOR * peers[name]:
+        # Terms of lambda cancel; f32's errors are of sums, in orders that differ.
+        if name != "d_lambda" and case.element != "f32" and not errors[name] <= FACTOR * peers[name]:
             failures.append(f"{name}: relative error {errors[name]:.3g}, {errors[name] / max(peers[name], 1e-300):.2f} times that of two calls")
     failures += [f"{name}: other bits in a second call" for name in changed]
     if not poison:

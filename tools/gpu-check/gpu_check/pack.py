@@ -21,7 +21,7 @@ from pathlib import Path
 from . import cases, generated, gradient_cases, host_program, model_pack
 from .device import PACK_VERSION
 
-LIMIT = 40 << 20
+LIMIT = 48 << 20
 RUNTIME, LOADER, OPENMP = "lib/libDiffAttnRuntime.so", "lib/libDiffAttnBundle.so", "lib/libgomp.so.1"
 # The oldest drivers that load cubins of CUDA 13 and PTX 8.0, as CUDA numbers them.
 CUBIN_DRIVER, PTX_DRIVER = 13000, 12000

@@ -1,9 +1,9 @@
 """Assembles every shipped GPU kernel and prints what ptxas says of it.
 
-The list below says which kernels are shipped: a row for each variant of differential attention, in f16 and bf16, for each chip, and
-f32 at every width of the table of schedules; on sm_90a also the schedules that are asked for by name. With --every also each width of
-the table with each feature that a kernel's code depends on, with and without K shared by both maps: all that the table can choose.
---widths takes a part of that. Each is taken from `diffattn.attention` to a cubin; equal kernels are made once. The table shows
+The lists below and in gradient_ops.py say which kernels are shipped: a row for each variant of differential attention, and of its
+gradients, in f16 and bf16, for each chip, and f32 at every width of the table of schedules; on sm_90a also the schedules that are asked
+for by name. With --every also each width of the table, and many of gradients, with each feature that a kernel's code depends on, with
+and without K shared by both maps. --widths takes a part of the table. Each is taken from its op to a cubin; equal kernels are made once. The table shows
 registers, spilled bytes, dynamic shared memory and the blocks that an SM holds. A spill, or more registers or shared memory than a
 chip has, ends with status 1.
 """
@@ -15,17 +15,16 @@ import subprocess
 import sys
 import tempfile
 
-# name, d, dv, signal/noise/k1/k2/v heads, K shared, attributes, optional operands. Of one map noise and k2 have 0 heads.
-RMS = "norm = #diffattn.norm<rms>, out_scale = 0.8 : f32"
-SIGMOID = "lambda_act = #diffattn.activation<sigmoid>"
-CAUSAL = "is_causal"
-SOFTCAP = "softcap = 30.0 : f32"
+from . import gradient_ops
+from .op_attributes import CAUSAL, RMS, SIGMOID, SOFTCAP
+
 #: Operands that join the sums of rows, and results with the logarithms of these; of one map the first of each.
 SUMS, SUMS_OF_ONE = ["sink", "sink2", "lse1", "lse2"], ["sink", "lse1"]
 #: Results that are kept for gradients, of rows with a norm or a gate.
 SAVED = ["x", "lse1", "lse2", "o2"]
 #: The arguments of either, in their order.
 LAST = ["sink", "sink2", "x", "lse1", "lse2", "o2"]
+#: name, d, dv, signal/noise/k1/k2/v heads, K shared, attributes, optional operands. Of one map noise and k2 have 0 heads.
 VARIANTS = [
     ("v1", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
     ("v1-wide", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
@@ -400,7 +399,9 @@ def main():
         parser.error(f"expected --widths with --every, of {', '.join(f'{d}x{dv}' for d, dv in known)}, but got {args.widths}")
 
     def text_for(chip):
-        text = "" if wanted else module_text(types, names) + (by_name_text(types, names, args.every) if chip == "sm_90a" else "")
+        text = "" if wanted else module_text(types, names) + gradient_ops.module_text(types, names, args.every)
+        if chip == "sm_90a" and not wanted:
+            text += by_name_text(types, names, args.every)
         return text + (table_text([*types, "f32"], chip, wanted) if args.every else "")
 
     if args.print_module:

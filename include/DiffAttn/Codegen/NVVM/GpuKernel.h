@@ -139,6 +139,10 @@ struct GpuKernelSpec {
     return kind == GpuKernelKind::GradientKeys ||
            kind == GpuKernelKind::GradientQueries;
   }
+  /// The same by ordinary instructions, of f32.
+  bool isPlainGradients() const {
+    return isOfGradients() && elementType.isF32();
+  }
   /// Whether it makes scores.
   bool attends() const {
     return kind == GpuKernelKind::Forward || kind == GpuKernelKind::Decode ||

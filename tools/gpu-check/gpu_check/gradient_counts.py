@@ -1,0 +1,80 @@
+"""Counts what the kernels of gradients by mma.sync execute for a tile: products, cycles of shared memory, and registers.
+
+A row for each shipped op and kernel. Products are in units of 2 * rows * columns * d: of two K and dv = 2 d, 8 and 6. Cycles of shared
+memory are those of ldmatrix and of the copies that fill a stage, 128 bytes each, for each cycle that the products take of the tensor cores
+of an sm_80, 2048 operations. Counted in PTX, whose loops over tiles have a tile in each turn. Of kernels that store a part of the
+gradients ptxas leaves products out, so these have no row. A row with more than 1.05 times the products that are meant ends with status 1.
+"""
+import argparse
+import pathlib
+import re
+import tempfile
+
+from . import gradient_ops, ptxas_report
+
+#: Operations of an mma.sync of 16 x 8 x 16; bytes of an ldmatrix of four matrices; what a multiprocessor does in a cycle.
+FLOP_OF_PRODUCT, MATRIX_BYTES = 2 * 16 * 8 * 16, 512
+FLOP_OF_CYCLE, SHARED_OF_CYCLE = 2048, 128
+#: More of the products that are meant.
+FACTOR = 1.05
+KERNEL = re.compile(r"diffattn_(keys|queries)_(\d+)x(\d+)_\w+?_w(\d+)_t(\d+)s\d+")
+
+
+def kernels(ptx):
+    """Name -> text, of the entries of a module."""
+    parts = re.split(r"(?m)^\.visible \.entry (\w+)", ptx)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def padded(width):
+    """Columns in shared memory."""
+    return -(-width // 32) * 32
+
+
+def count(name, text):
+    """Units of products of a tile, those that are meant, and cycles of shared memory for a cycle of the tensor cores."""
+    kind, d, dv, warps, columns = (int(part) if part.isdigit() else part for part in KERNEL.match(name).groups())
+    maps, keys = (1, 1) if "_onemap" in name else (2, 1 if "_onekey" in name else 2)
+    flop = text.count("mma.sync.aligned.m16n8k16") * FLOP_OF_PRODUCT * warps
+    unit = 2 * 16 * warps * columns * d
+    # Scores and gradients of heads of each map, dX with values and, of keys, with both maps.
+    meant = 2 * maps * padded(d) / d + (2 if kind == "keys" else 1) * padded(dv) / d
+    stage = 2 * columns * ((maps if kind == "keys" else keys) * padded(d) + padded(dv))
+    shared = (text.count("ldmatrix.sync.aligned.m8n8.x4") * MATRIX_BYTES * warps + stage) / SHARED_OF_CYCLE
+    return flop / unit, meant, shared / (flop / FLOP_OF_CYCLE)
+
+
+def rows_of(opt, chip, variant, element, folder):
+    """What a variant's kernels execute: (kernel, registers, units, units that are meant, cycles of shared memory a tensor cycle)."""
+    text = gradient_ops.text("counted", element, variant)
+    # Gradients that a kernel of either kind stores.
+    stored = {kind: {n for n in gradient_ops.results(variant) if n[:3] in names}
+              for kind, names in (("keys", ("d_k", "d_v")), ("queries", ("d_q",)))}
+    registers = {name: number for name, number, *_ in ptxas_report.report(opt, chip, text, folder)}
+    found = kernels((pathlib.Path(folder) / f"{chip}.ptx").read_text())
+    return [(name, registers[name], *count(name, found[name])) for name in sorted(found)
+            if (kernel := KERNEL.match(name)) and "anystride" not in name
+            and all(f"_{gradient.replace('_', '')}{element}" in name for gradient in stored[kernel[1]])]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--opt", default=str(pathlib.Path(__file__).resolve().parents[3] / "build/bin/diffattn-opt"))
+    parser.add_argument("--chip", default="sm_80")
+    parser.add_argument("--type", default="bf16", choices=("bf16", "f16"))
+    parser.add_argument("--variants", default="", help="only these, by name")
+    args = parser.parse_args()
+    names = [name for name in args.variants.split(",") if name]
+    if unknown := set(names) - {variant[0] for variant in gradient_ops.VARIANTS}:
+        parser.error(f"expected variants of {', '.join(v[0] for v in gradient_ops.VARIANTS)}, but got {', '.join(sorted(unknown))}")
+    bad = 0
+    print(f"{'variant':26} {'registers':>9} {'products':>8} {'meant':>6} {'shared/tensor':>13}  kernel")
+    with tempfile.TemporaryDirectory() as folder:
+        for variant in gradient_ops.VARIANTS:
+            if names and variant[0] not in names:
+                continue
+            for name, registers, units, meant, shared in rows_of(args.opt, args.chip, variant, args.type, folder):
+                failed = units > FACTOR * meant
+                bad += failed
+                print(f"{variant[0]:26} {registers:9} {units:8.2f} {meant:6.2f} {shared:13.2f}  {name}{'  FAILED' * failed}")
+    return 1 if bad else 0

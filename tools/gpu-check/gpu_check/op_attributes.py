@@ -1,0 +1,5 @@
+"""Attributes of the packed ops, as MLIR writes them."""
+CAUSAL = "is_causal"
+RMS = "norm = #diffattn.norm<rms>, out_scale = 0.8 : f32"
+SIGMOID = "lambda_act = #diffattn.activation<sigmoid>"
+SOFTCAP = "softcap = 30.0 : f32"
