@@ -181,8 +181,8 @@ std::string mlir::diffattn::getGpuGradientReason(AttentionBackwardOp op) {
   return getGpuUnsupportedReason(maps);
 }
 
-/// What of the sums of `op` fits in registers, whose widths are known: tiles of
-/// 32 rows beside them, and them all at once.
+/// Whether registers hold tiles of 32 rows beside the sums of `op`, and whether
+/// they hold all of its sums at once. The widths of `op` are known.
 static std::pair<bool, bool> findFit(AttentionBackwardOp op, bool ofKeys) {
   auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
   const GpuAttentionShape shape = getGpuAttentionShape(maps);

@@ -63,8 +63,8 @@ private:
   }
   Value noiseHead(Value head) { return kernel.noiseHeadOf(head); }
   Value dot(const Row &x, const Row &y, int64_t width);
-  /// Of a query and a key in each lane: the gradients of the scores of each
-  /// map, then the weights of both together.
+  /// Gradients of the scores of each map for a query and a key in each lane,
+  /// then the weights of both together.
   Values differentiate(Value head, Value query, Value key);
   /// For all rows of the other kind in [begin, end) of signal head `head`:
   /// `addRow` returns what comes after `sums` with a row and its numbers of

@@ -45,14 +45,14 @@ def count(name, text):
 
 
 def rows_of(opt, chip, variant, element, folder):
-    """What a variant's kernels execute: (kernel, registers, units, units that are meant, cycles of shared memory a tensor cycle)."""
+    """Counts of what a variant's kernels execute: (kernel, registers, units, units that are meant, cycles of shared memory a tensor cycle)."""
     text = gradient_ops.text("counted", element, variant)
     # Gradients that a kernel of either kind stores.
     stored = {kind: {n for n in gradient_ops.results(variant) if n[:3] in names}
               for kind, names in (("keys", ("d_k", "d_v")), ("queries", ("d_q",)))}
     registers = {name: number for name, number, *_ in ptxas_report.report(opt, chip, text, folder)}
-    found = kernels((pathlib.Path(folder) / f"{chip}.ptx").read_text())
-    return [(name, registers[name], *count(name, found[name])) for name in sorted(found)
+    bodies = kernels((pathlib.Path(folder) / f"{chip}.ptx").read_text())
+    return [(name, registers[name], *count(name, bodies[name])) for name in sorted(bodies)
             if (kernel := KERNEL.match(name)) and "anystride" not in name
             and all(f"_{gradient.replace('_', '')}{element}" in name for gradient in stored[kernel[1]])]
 

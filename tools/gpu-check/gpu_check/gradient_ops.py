@@ -18,7 +18,7 @@ VARIANTS = [
     ("gradients-diffllama-bias", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias"]),
     ("gradients-dragon", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, SOFTCAP], []),
 ]
-#: Of f32, whose kernels are all of one form.
+#: Variants of f32, whose kernels are all of one form.
 PLAIN = [("gradients-plain", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
          ("gradients-plain-wide", 256, 256, (2, 2, 2, 2, 2), False, [SOFTCAP], ["bias", "segments-i64"])]
 #: Other features on which the code of a kernel depends: attributes, operands.

@@ -139,7 +139,7 @@ struct GpuKernelSpec {
     return kind == GpuKernelKind::GradientKeys ||
            kind == GpuKernelKind::GradientQueries;
   }
-  /// The same by ordinary instructions, of f32.
+  /// Products of gradients of f32, by ordinary instructions.
   bool isPlainGradients() const {
     return isOfGradients() && elementType.isF32();
   }
