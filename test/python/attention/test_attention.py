@@ -1,10 +1,11 @@
-"""diffattn.attention against docs/spec.md written out in f64."""
+"""diffattn.attention against the oracle in f64."""
 import re
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import attention_reference
 import diffattn
 from attention_cases import HALF_STEP, TYPES, module_of
 from diffattn import _attention, attention_module, runtime
@@ -17,65 +18,15 @@ BOUNDS = {np.dtype(np.float32): 5e-5, np.dtype(np.float16): 1.5e-3, np.dtype(BF1
 STEPS = {np.dtype(TYPES[name]): step for name, step in HALF_STEP.items()}
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def reference(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,
-              lam_activation=None, norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0,
-              gate=None, kv_len=None, q_offset=None):
-    """The result in f64, and the magnitude that its error is judged by."""
-    q1, k1, q2, k2, v, lam = (np.asarray(x, np.float64) for x in (q1, k1, q2, k2, v, lam))
-    (batch, heads, queries, width), keys = q1.shape, k1.shape[2]
-    noise = q2.shape[1]
-    repeat = lambda x, n: np.repeat(x, n // x.shape[1], 1)
-    k2, mask = repeat(k2, noise), attn_mask
-    kv = np.broadcast_to(keys if kv_len is None else kv_len, (batch,))
-    offset = np.broadcast_to(kv - queries if q_offset is None else q_offset, (batch,))
-    i, j = np.arange(queries)[None, :, None] + offset[:, None, None], np.arange(keys)[None, None, :]
-    visible = np.broadcast_to(j < kv[:, None, None], (batch, queries, keys)).copy()
-    if is_causal:
-        visible &= j <= i
-    left, right = window or (-1, -1)
-    visible &= ((left is None or left < 0) | (i - j <= (left or 0))) & ((right is None or right < 0) | (i - j >= -(right or 0)))
-    visible = np.broadcast_to(visible[:, None], (batch, noise, queries, keys))
-    bias = 0.0
-    if mask is not None:
-        mask = np.broadcast_to(mask.reshape((1,) * (4 - mask.ndim) + mask.shape), (batch, noise, queries, keys))
-        if mask.dtype == bool:
-            visible = visible & mask
-        else:
-            bias = np.asarray(mask, np.float64)
-
-    def softmax(q, k, see, add):
-        s = np.einsum("bhqd,bhkd->bhqk", q, k) * (1 / np.sqrt(width) if scale is None else scale)
-        if softcap:
-            s = softcap * np.tanh(s / softcap)
-        s = np.where(see, s + add, -np.inf)
-        top = s.max(-1, keepdims=True)
-        e = np.where(see, np.exp(s - np.where(np.isfinite(top), top, 0)), 0)
-        total = e.sum(-1, keepdims=True)
-        return e / np.where(total == 0, 1, total)
-
-    wide = lambda x: repeat(x, heads) if isinstance(x, np.ndarray) and x.ndim == 4 else x
-    a1 = softmax(q1, repeat(k1, heads), wide(visible), wide(bias))
-    a2 = repeat(softmax(q2, k2, visible, bias), heads)
-    if lam_activation:
-        lam = sigmoid(lam)
-    if lam.ndim == 1:
-        lam = lam[None, :, None, None]
-    elif lam.ndim == 3:
-        lam = repeat(np.moveaxis(lam, 2, 1)[..., None], heads)
-    v = repeat(v, heads)
-    out, size = (a1 - lam * a2) @ v, (a1 + np.abs(lam) * a2) @ np.abs(v)
-    if norm:
-        mean = (out**2).mean(-1, keepdims=True)
-        root = np.sqrt(mean + norm_eps) if norm_eps_mode == "inside" else np.sqrt(mean) + norm_eps
-        weight = 1.0 if norm_weight is None else np.asarray(norm_weight, np.float64)
-        out, size = out / root * weight, np.sqrt((size**2).mean(-1, keepdims=True)) / root * np.abs(weight) + np.abs(out / root)
-    if gate is not None:
-        out, size = out * sigmoid(np.asarray(gate, np.float64)), size
-    return out * out_scale, size * abs(out_scale) + 1e-30
+def reference(*operands, scale=None, attn_mask=None, lam_activation=None, kv_len=None, q_offset=None, **options):
+    """The result in f64, and the magnitude that its error is judged by; with the arguments of `diffattn.attention`."""
+    batch, _, _, width = operands[0].shape
+    if attn_mask is not None:
+        attn_mask = attn_mask.reshape((1,) * (4 - attn_mask.ndim) + attn_mask.shape)
+    kv_len, q_offset = (None if number is None else np.broadcast_to(number, (batch,)) for number in (kv_len, q_offset))
+    out, magnitude = attention_reference.attention(*operands, scale=width**-0.5 if scale is None else scale, bias=attn_mask, kv_len=kv_len,
+                                                   q_offset=q_offset, lam_sigmoid=lam_activation is not None, **options)
+    return out, magnitude + np.abs(out) + 1e-30
 
 
 def make(rng, dtype, shape):
