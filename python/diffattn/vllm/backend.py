@@ -149,9 +149,11 @@ class Impl(AttentionImpl[Metadata]):
         if attn_metadata is None:  # while vLLM warms up
             return output.zero_()
         data, count = attn_metadata, attn_metadata.tokens
-        keys, values = self._pages(kv_cache)
-        keys.transpose(1, 2)[data.pages, data.rows] = key[:count]
-        values.transpose(1, 2)[data.pages, data.rows] = value[:count]
+        if kv_cache is not self._cache:
+            self._keep_views(kv_cache)
+        key_slots, value_slots, keys1, keys2, values = self._views
+        key_slots[data.pages, data.rows] = key[:count]
+        value_slots[data.pages, data.rows] = value[:count]
         query, output = query[:count], output[:count]
         lam = self.lam if output_scale is None else output_scale[:count]
         if data.is_decode:
@@ -160,24 +162,28 @@ class Impl(AttentionImpl[Metadata]):
         else:
             query, output = query.transpose(0, 1)[None], output.transpose(0, 1)[None]
             lam = lam[None] if lam.dim() else lam
-        heads = self.key_value_heads
-        attention(query[:, :self.signals], keys[:, :heads], query[:, self.signals:], keys[:, -heads:], values, lam, out=output,
-                  **data.attention_arguments(keys.shape[0], keys.shape[2]), **self.options)
+        attention(query[:, :self.signals], keys1, query[:, self.signals:], keys2, values, lam, out=output,
+                  **data.attention_arguments(values.shape[0], values.shape[2]), **self.options)
         return output
+
+    def _keep_views(self, cache: torch.Tensor) -> None:
+        """Keeps the views of a cache that calls need, so that a layer makes them once: slots of keys and values [pages, S, heads, width], keys of
+        map 1 and of map 2, and values."""
+        keys, values = self._pages(cache)
+        heads = self.key_value_heads
+        self._views = keys.transpose(1, 2), values.transpose(1, 2), keys[:, :heads], keys[:, -heads:], values
+        self._cache = cache
 
     def _pages(self, cache: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of all pages where `cache` has them: [pages, num_kv_heads, S, 2 width] by vLLM's count."""
-        if cache is not self._cache:
-            pages, heads, rows, columns = cache.shape
-            size = heads * rows * columns
-            if (heads, columns) != (self.num_kv_heads, 2 * self.head_size) or cache[0].stride() != (rows * columns, columns, 1):
-                raise UsageError(f"kv_cache: expected dense pages [{self.num_kv_heads}, rows, {2 * self.head_size}], but got shape "
-                                 f"{list(cache.shape)} with strides {list(cache.stride())}")
-            flat = cache.as_strided((pages, size), (cache.stride(0), 1))
-            keys, values = flat.split(size // 2, dim=1)
-            self._views = (keys.unflatten(1, (heads, rows, self.head_size)), values.unflatten(1, (self.key_value_heads, rows, self.value_size)))
-            self._cache = cache
-        return self._views
+        pages, heads, rows, columns = cache.shape
+        size = heads * rows * columns
+        if (heads, columns) != (self.num_kv_heads, 2 * self.head_size) or cache[0].stride() != (rows * columns, columns, 1):
+            raise UsageError(f"kv_cache: expected dense pages [{self.num_kv_heads}, rows, {2 * self.head_size}], but got shape "
+                             f"{list(cache.shape)} with strides {list(cache.stride())}")
+        flat = cache.as_strided((pages, size), (cache.stride(0), 1))
+        keys, values = flat.split(size // 2, dim=1)
+        return keys.unflatten(1, (heads, rows, self.head_size)), values.unflatten(1, (self.key_value_heads, rows, self.value_size))
 
 
 class DifferentialAttention(Attention):
