@@ -162,7 +162,11 @@ bool GpuBackwardAttr::computesGradients() const { return true; }
 
 LogicalResult GpuBackwardAttr::verify(EmitError emitError, int64_t keyWarps,
                                       int64_t qBlockSize, int64_t queryWarps,
-                                      int64_t kvBlockSize, int64_t stages) {
+                                      int64_t kvBlockSize, int64_t stages,
+                                      int64_t wgmmaQBlockSize,
+                                      int64_t wgmmaQStages,
+                                      int64_t wgmmaKvBlockSize,
+                                      int64_t wgmmaKvStages) {
   // gpu_backward_c1
   for (auto [name, warps] : {std::pair(StringRef("key_warps"), keyWarps),
                              std::pair(StringRef("query_warps"), queryWarps)})
@@ -176,5 +180,22 @@ LogicalResult GpuBackwardAttr::verify(EmitError emitError, int64_t keyWarps,
         failed(verifyPowerOf2(emitError, name, rows)))
       return failure();
   // gpu_backward_c3
-  return verifyBetween(emitError, "stages", stages, 2, 4);
+  if (failed(verifyBetween(emitError, "stages", stages, 2, 4)))
+    return failure();
+  const std::tuple<StringRef, int64_t, StringRef, int64_t> byWarpgroups[] = {
+      {"wgmma_q_block_size", wgmmaQBlockSize, "wgmma_q_stages", wgmmaQStages},
+      {"wgmma_kv_block_size", wgmmaKvBlockSize, "wgmma_kv_stages",
+       wgmmaKvStages}};
+  for (auto [sizeName, size, stagesName, stages] : byWarpgroups) {
+    // gpu_backward_c4
+    if (size < 0 || size > 128 || size % 16)
+      return emitError() << "expected " << sizeName
+                         << " to be a multiple of 16 up to 128, but got "
+                         << size;
+    // gpu_backward_c5
+    if (failed(verifyBetween(emitError, stagesName, stages, size ? 2 : 0,
+                             size ? 8 : 0)))
+      return failure();
+  }
+  return success();
 }

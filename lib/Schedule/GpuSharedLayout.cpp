@@ -40,12 +40,18 @@ GpuTiles GpuTiles::of(ScheduleAttrInterface schedule, int64_t maps) {
 }
 
 GpuTiles GpuTiles::ofGradients(GpuBackwardAttr schedule, bool ofKeys,
-                               int64_t maps) {
+                               int64_t maps, bool byWarpgroups) {
   GpuTiles tiles;
+  tiles.maps = maps;
+  if (byWarpgroups) {
+    tiles.warps = GpuBackwardAttr::kWgmmaRows / kFragment;
+    tiles.keys = schedule.getWgmmaBlockSize(ofKeys);
+    tiles.stages = schedule.getWgmmaStages(ofKeys);
+    return tiles;
+  }
   tiles.warps = ofKeys ? schedule.getKeyWarps() : schedule.getQueryWarps();
   tiles.keys = ofKeys ? schedule.getQBlockSize() : schedule.getKvBlockSize();
   tiles.stages = schedule.getStages();
-  tiles.maps = maps;
   return tiles;
 }
 
@@ -147,10 +153,10 @@ GpuSharedLayout GpuSharedLayout::ofGradients(const GpuTiles &tiles,
   layout.keyBytes = tiles.keys * layout.headPitch;
   layout.valueOffset = (ofKeys ? tiles.maps : keyTensors) * layout.keyBytes;
   layout.statisticsOffset = layout.valueOffset + tiles.keys * layout.valuePitch;
-  const int64_t numbers = !ofKeys ? 0 : tiles.maps == 2 ? 5 : 2;
-  layout.stageBytes =
-      layout.statisticsOffset +
-      llvm::alignTo(numbers * tiles.keys * sizeof(float), kTileAlignment);
+  layout.stageBytes = layout.statisticsOffset;
+  if (ofKeys)
+    layout.stageBytes += llvm::alignTo(
+        getStatisticsBytes(tiles.keys, tiles.maps), kTileAlignment);
   layout.pipeline.offset = layout.queries.bytes;
   layout.pipeline.bytes = tiles.stages * layout.stageBytes;
   layout.pipeline.phases = Loop;
@@ -183,8 +189,9 @@ GpuSharedLayout GpuSharedLayout::ofSums() {
 
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
-  for (const Region &region : {queries, ahead, pipeline, exchange, combine,
-                               states, merge, sums, result, barriers, ticket})
+  for (const Region &region :
+       {queries, ahead, pipeline, exchange, combine, states, merge, sums,
+        result, parked, barriers, ticket})
     if (region.bytes)
       used.push_back(region);
   return used;

@@ -69,3 +69,45 @@ GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
   for (const Region &region : getRegions())
     total = std::max(total, region.end());
 }
+
+GpuSharedLayout GpuSharedLayout::ofWgmmaGradients(const GpuTiles &tiles,
+                                                  int64_t headDim,
+                                                  int64_t valueDim,
+                                                  bool sharedKeys,
+                                                  bool ofKeys) {
+  GpuSharedLayout layout;
+  const int64_t keyTensors = sharedKeys ? 1 : tiles.maps;
+  layout.headPanels = llvm::divideCeil(headDim, kGpuPanelWidth);
+  layout.valuePanels = llvm::divideCeil(valueDim, kGpuPanelWidth);
+  layout.queryPanelBytes = tiles.getRows() * kGpuPanelPitch;
+  layout.keyPanelBytes = tiles.keys * kGpuPanelPitch;
+  layout.queryBytes = layout.headPanels * layout.queryPanelBytes;
+  layout.rowValueOffset =
+      (ofKeys ? keyTensors : tiles.maps) * layout.queryBytes;
+  layout.queries.bytes =
+      layout.rowValueOffset + layout.valuePanels * layout.queryPanelBytes;
+  layout.queries.phases = Load | Loop;
+  layout.queries.alignment = layout.pipeline.alignment = kSwizzleAlignment;
+  layout.keyBytes = layout.headPanels * layout.keyPanelBytes;
+  layout.valueOffset = (ofKeys ? tiles.maps : keyTensors) * layout.keyBytes;
+  layout.statisticsOffset =
+      layout.valueOffset + layout.valuePanels * layout.keyPanelBytes;
+  layout.stageBytes = layout.statisticsOffset;
+  if (ofKeys)
+    layout.stageBytes += getStatisticsBytes(tiles.keys, tiles.maps);
+  layout.stageBytes = llvm::alignTo(layout.stageBytes, kSwizzleAlignment);
+  layout.pipeline.offset = layout.queries.bytes;
+  layout.pipeline.bytes = tiles.stages * layout.stageBytes;
+  layout.pipeline.phases = Loop;
+  layout.parked.offset = layout.pipeline.end();
+  if (ofKeys && tiles.maps == 2)
+    layout.parked.bytes =
+        tiles.keys / 8 * 2 * GpuWgmmaAttr::kGroupThreads * kParkedBytes;
+  layout.parked.phases = Loop;
+  layout.barriers.offset = layout.parked.end();
+  layout.barriers.bytes =
+      barrierBytes(tiles.stages) + (ofKeys ? tiles.stages : 1) * kBarrierBytes;
+  layout.barriers.phases = Load | Loop;
+  layout.total = layout.barriers.end();
+  return layout;
+}

@@ -67,6 +67,17 @@ static constexpr GpuWgmmaRow kTable[] = {
 
 ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }
 
+// Kernels of keys spill with the sums of wider values, those of queries with
+// wider heads and, for (64,128), with tiles of 96 keys.
+static constexpr GpuWgmmaGradientRow kGradientTable[] = {
+    {64, 64, 64, 3, 64, 4},
+    {64, 128, 0, 0, 64, 4},
+};
+
+ArrayRef<GpuWgmmaGradientRow> mlir::diffattn::getGpuWgmmaGradientTable() {
+  return kGradientTable;
+}
+
 static std::string getWidths(const GpuAttentionShape &shape) {
   return std::to_string(shape.headDim) + " and " +
          std::to_string(shape.valueDim);
@@ -100,6 +111,12 @@ static SmallVector<std::string> getReasons(const GpuAttentionShape &shape,
   if (shape.savesRows)
     reasons.push_back("expected no destination of x or o2, but got one");
   return reasons;
+}
+
+std::string
+mlir::diffattn::getGpuWgmmaGradientReason(const GpuAttentionShape &shape,
+                                          const GpuTarget &target) {
+  return llvm::join(getReasons(shape, target), "; ");
 }
 
 SmallVector<WhenAttr>

@@ -211,12 +211,46 @@ bool mlir::diffattn::areGradientsApart(AttentionBackwardOp op, bool ofKeys,
                  : maps.hasSecondMap());
 }
 
-GpuBackwardAttr mlir::diffattn::selectGpuBackward(AttentionBackwardOp op) {
+/// The row of the table of kernels by warpgroups for gradients of products of
+/// `op`; without blocks where there is none, and `reason` then says why, but
+/// for an op without such gradients.
+static GpuWgmmaGradientRow selectWgmmaGradients(AttentionBackwardOp op,
+                                                const GpuTarget &target,
+                                                std::string &reason) {
+  if (!op.getDQ1() && !op.getDK1() && !op.getDQ2() && !op.getDK2() &&
+      !op.getDV())
+    return {};
+  const GpuAttentionShape shape = getGpuAttentionShape(
+      cast<DifferentialMapsOpInterface>(op.getOperation()));
+  reason = getGpuWgmmaGradientReason(shape, target);
+  const GpuWgmmaGradientRow *row = llvm::find_if(
+      getGpuWgmmaGradientTable(), [&](const GpuWgmmaGradientRow &row) {
+        return row.maps == shape.maps && shape.headDim <= row.headDim &&
+               shape.valueDim <= row.valueDim;
+      });
+  if (row == getGpuWgmmaGradientTable().end()) {
+    if (!reason.empty())
+      reason += "; ";
+    reason += "expected two maps of widths up to 64 and 128, but got " +
+              std::to_string(shape.maps) + " of " +
+              std::to_string(shape.headDim) + " and " +
+              std::to_string(shape.valueDim);
+  }
+  return reason.empty() ? *row : GpuWgmmaGradientRow{};
+}
+
+GpuBackwardAttr mlir::diffattn::selectGpuBackward(AttentionBackwardOp op,
+                                                  const GpuTarget &target,
+                                                  std::string &reason) {
+  const GpuWgmmaGradientRow byWarpgroups =
+      selectWgmmaGradients(op, target, reason);
   auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
   const GpuAttentionShape shape = getGpuAttentionShape(maps);
   auto get = [&](int64_t warps, int64_t queries, int64_t keys) {
     return GpuBackwardAttr::get(op.getContext(), warps, queries, warps, keys,
-                                /*stages=*/2);
+                                /*stages=*/2, byWarpgroups.queries,
+                                byWarpgroups.keyStages, byWarpgroups.keys,
+                                byWarpgroups.queryStages);
   };
   // Tiles are of products of 16-bit types, of whose gradients there may be
   // none.
@@ -273,13 +307,13 @@ struct SelectGpuSchedulePass final
       return signalPassFailure();
     getOperation()->walk([&](AttentionBackwardOp op) {
       if (!findSchedule(op, ScheduleTarget::GPU))
-        select(op);
+        selectGradients(op, *target);
     });
   }
 
   /// Chooses the kernels of a gradient. If there are none, the op becomes
   /// loops, and its decomposition emits a remark as well.
-  void select(AttentionBackwardOp op) {
+  void selectGradients(AttentionBackwardOp op, const GpuTarget &target) {
     if (std::string reason = getGpuGradientReason(op); !reason.empty()) {
       remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("{0}", reason)
@@ -287,7 +321,13 @@ struct SelectGpuSchedulePass final
                             "gradients of attention have no GPU kernels");
       return;
     }
-    Attribute schedule = selectGpuBackward(op);
+    std::string reason;
+    Attribute schedule = selectGpuBackward(op, target, reason);
+    if (!reason.empty() && runsOnWgmmaChip(target))
+      remark::missed(op.getLoc(), kNoWgmmaRemark)
+          << remark::reason("{0}", reason)
+          << remark::metric("Summary",
+                            "gradients of attention do not use wgmma");
     appendSchedules(op, schedule);
     remark::passed(op.getLoc(), kGpuRemark)
         << remark::metric("Schedules", op.getSchedulesAttr())

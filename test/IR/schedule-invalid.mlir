@@ -285,6 +285,26 @@ func.func private @gpu_backward_c2_odd_kv_block() attributes {s = #diffattn.gpu_
 func.func private @gpu_backward_c3_one_stage() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, stages = 1>}
 
 // -----
+// gpu_backward_c4
+// expected-error @below {{expected wgmma_q_block_size to be a multiple of 16 up to 128, but got 40}}
+func.func private @gpu_backward_c4_odd_q_block() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_q_block_size = 40, wgmma_q_stages = 2>}
+
+// -----
+// gpu_backward_c4
+// expected-error @below {{expected wgmma_kv_block_size to be a multiple of 16 up to 128, but got 144}}
+func.func private @gpu_backward_c4_large_kv_block() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_kv_block_size = 144, wgmma_kv_stages = 2>}
+
+// -----
+// gpu_backward_c5
+// expected-error @below {{expected wgmma_kv_stages to be between 2 and 8, but got 0}}
+func.func private @gpu_backward_c5_no_stages() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_kv_block_size = 64>}
+
+// -----
+// gpu_backward_c5
+// expected-error @below {{expected wgmma_q_stages to be between 0 and 0, but got 3}}
+func.func private @gpu_backward_c5_stages_of_nothing() attributes {s = #diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_q_stages = 3>}
+
+// -----
 // size_bounds_c1
 // expected-error @below {{expected bounds of 0 or more, but got -1}}
 func.func private @size_bounds_c1_negative() attributes {s = #diffattn.size_bounds<min_queries = 1, max_keys = -1>}

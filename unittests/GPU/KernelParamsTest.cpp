@@ -64,6 +64,8 @@ struct KernelParamsTest : testing::Test {
     spec.resultType = spec.elementType;
     spec.headDim = spec.valueDim = 64;
     spec.schedule = schedule;
+    auto backward = dyn_cast_or_null<GpuBackwardAttr>(schedule);
+    spec.byWarpgroups = backward && backward.getWgmmaQBlockSize();
     spec.elementwise = features & 1;
     spec.sharedKeys = features & 2;
     spec.maps = features & kOneMap ? 1 : 2;
@@ -174,7 +176,11 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
   ScheduleAttrInterface backward =
       GpuBackwardAttr::get(&context, /*key_warps=*/4, /*q_block_size=*/16,
                            /*query_warps=*/4, /*kv_block_size=*/16,
-                           /*stages=*/2);
+                           /*stages=*/2, 0, 0, 0, 0);
+  ScheduleAttrInterface backwardByGroups = GpuBackwardAttr::get(
+      &context, /*key_warps=*/4, /*q_block_size=*/16, /*query_warps=*/4,
+      /*kv_block_size=*/16, /*stages=*/2, /*wgmma_q_block_size=*/64,
+      /*wgmma_q_stages=*/2, /*wgmma_kv_block_size=*/64, /*wgmma_kv_stages=*/2);
   for (auto [kind, schedule] :
        {std::pair{GpuKernelKind::Forward, forward(GpuPlacement::Both)},
         {GpuKernelKind::Forward, forward(GpuPlacement::Pair)},
@@ -191,7 +197,9 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::WeightSums, {}},
         {GpuKernelKind::LambdaSums, {}},
         {GpuKernelKind::GradientKeys, backward},
-        {GpuKernelKind::GradientQueries, backward}})
+        {GpuKernelKind::GradientQueries, backward},
+        {GpuKernelKind::GradientKeys, backwardByGroups},
+        {GpuKernelKind::GradientQueries, backwardByGroups}})
     for (unsigned features = 0; features < 2 * kSums; ++features) {
       // Sums end in one way, whatever is before and behind them.
       if (features & kSums && features & ~(kSums | kOneMap | 4 | 128))
@@ -205,11 +213,13 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
       // Sequences and pages, with copies by element and with one K.
       if (features & (128 | 256) && features & (4 | 8 | 16 | 32 | 64))
         continue;
-      if (isa_and_nonnull<GpuWgmmaAttr>(schedule) &&
+      if ((isa_and_nonnull<GpuWgmmaAttr>(schedule) ||
+           schedule == backwardByGroups) &&
           features & kNotOfWarpgroups)
         continue;
       // Norm, gate and sums are not theirs, and sequences come one by one.
-      if (schedule == backward && features & (16 | 32 | 128 | 256 | kSums))
+      if (isa_and_nonnull<GpuBackwardAttr>(schedule) &&
+          features & (16 | 32 | 128 | 256 | kSums))
         continue;
       // With K1 twice, or with a map for each warp or warpgroup.
       auto tiled = dyn_cast_or_null<GpuForwardAttr>(schedule);

@@ -318,7 +318,10 @@ def DiffAttn_GpuBackwardAttr : DiffAttn_Schedule<"GpuBackward", "gpu_backward",
 
     - `key_warps` of a block of keys, `q_block_size`: queries of a tile that comes by;
     - `query_warps` of a block of queries, `kv_block_size`: keys of a tile that comes by;
-    - `stages` of the pipelines that bring them.
+    - `stages` of the pipelines that bring them;
+    - `wgmma_q_block_size`, `wgmma_q_stages`, `wgmma_kv_block_size`, `wgmma_kv_stages`: the same of
+      kernels by warpgroups (Hopper), of keys and of queries, whose blocks have 128 rows. Calls whose
+      operands tensor maps describe take them; 0: there is none, and they take the other kernel.
 
     Example: `#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>`
   }];
@@ -327,9 +330,25 @@ def DiffAttn_GpuBackwardAttr : DiffAttn_Schedule<"GpuBackward", "gpu_backward",
     "int64_t":$q_block_size,
     "int64_t":$query_warps,
     "int64_t":$kv_block_size,
-    DefaultValuedParameter<"int64_t", "2">:$stages);
+    DefaultValuedParameter<"int64_t", "2">:$stages,
+    DefaultValuedParameter<"int64_t", "0">:$wgmma_q_block_size,
+    DefaultValuedParameter<"int64_t", "0">:$wgmma_q_stages,
+    DefaultValuedParameter<"int64_t", "0">:$wgmma_kv_block_size,
+    DefaultValuedParameter<"int64_t", "0">:$wgmma_kv_stages);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Rows of a block by warpgroups, 64 for each of the two that multiply.
+    static constexpr int64_t kWgmmaRows = 128;
+    /// Columns of a tile, queries or with `ofKeys` false keys, of the kernel by
+    /// warpgroups, and its stages; 0 where there is none.
+    int64_t getWgmmaBlockSize(bool ofKeys) const {
+      return ofKeys ? getWgmmaQBlockSize() : getWgmmaKvBlockSize();
+    }
+    int64_t getWgmmaStages(bool ofKeys) const {
+      return ofKeys ? getWgmmaQStages() : getWgmmaKvStages();
+    }
+  }];
 }
 
 def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {

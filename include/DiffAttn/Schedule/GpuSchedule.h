@@ -55,8 +55,11 @@ GpuAttentionShape getGpuAttentionShape(DifferentialMapsOpInterface op);
 std::string getGpuUnsupportedReason(DifferentialMapsOpInterface op);
 /// Why no kernels of GPUs compute the gradients of `op`; empty if some do.
 std::string getGpuGradientReason(AttentionBackwardOp op);
-/// The schedule of these kernels, on every chip.
-GpuBackwardAttr selectGpuBackward(AttentionBackwardOp op);
+/// The schedule of these kernels on `target`, with kernels by warpgroups where
+/// `target` and `op` allow them; where `op` has gradients of products and they
+/// do not, `reason` says why.
+GpuBackwardAttr selectGpuBackward(AttentionBackwardOp op,
+                                  const GpuTarget &target, std::string &reason);
 /// Whether each gradient of keys and values, or else of queries, has a kernel
 /// of its own, which makes the scores again: the sums of several do not fit in
 /// registers. The widths of `op` are those of kernels. `elementwise`: of
@@ -198,6 +201,23 @@ constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
 /// for as many keys as it is for, and for fewer the next one: those that cost
 /// less come first.
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
+
+/// A row of the table of kernels of gradients by warpgroups: up to these
+/// widths, for one map or two. `queries` of a tile and `keyStages` of the
+/// kernel of keys, `keys` and `queryStages` of that of queries; 0: there is
+/// none. None spills.
+struct GpuWgmmaGradientRow {
+  int64_t headDim, valueDim;
+  int64_t queries, keyStages, keys, queryStages;
+  int64_t maps = 2;
+};
+/// The first row that holds the widths of an op is chosen.
+ArrayRef<GpuWgmmaGradientRow> getGpuWgmmaGradientTable();
+
+/// Why no kernels by warpgroups make the gradients of `shape` on `target`,
+/// whatever the widths; empty if some do.
+std::string getGpuWgmmaGradientReason(const GpuAttentionShape &shape,
+                                      const GpuTarget &target);
 
 /// The kernels by warpgroups for `shape`, whatever the number of queries, in
 /// the order in which they are tried. If there are none, `reason` has all

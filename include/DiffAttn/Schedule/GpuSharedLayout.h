@@ -26,9 +26,10 @@ struct GpuTiles {
 
   static GpuTiles of(ScheduleAttrInterface schedule, int64_t maps = 2);
   /// Tiles of one of the two kernels of gradients: with `ofKeys` a block has
-  /// rows of keys, and `keys` of its tiles are queries.
+  /// rows of keys, and `keys` of its tiles are queries. `byWarpgroups`: of the
+  /// kernel of wgmma, whose `warps` are those that multiply.
   static GpuTiles ofGradients(GpuBackwardAttr schedule, bool ofKeys,
-                              int64_t maps = 2);
+                              int64_t maps = 2, bool byWarpgroups = false);
   /// Query rows of a block.
   int64_t getRows() const;
 };
@@ -59,6 +60,11 @@ struct GpuSharedLayout {
   static GpuSharedLayout ofGradients(const GpuTiles &tiles, int64_t headDim,
                                      int64_t valueDim, bool sharedKeys,
                                      bool ofKeys);
+  /// The layout of a kernel of gradients by warpgroups: the regions of
+  /// `ofGradients`, with rows in panels.
+  static GpuSharedLayout ofWgmmaGradients(const GpuTiles &tiles,
+                                          int64_t headDim, int64_t valueDim,
+                                          bool sharedKeys, bool ofKeys);
   /// The layout of the kernel that merges ranges of keys.
   static GpuSharedLayout ofMerge(int64_t valueDim, int64_t maps);
   /// The layout of kernels that add parts up: one number a thread.
@@ -87,6 +93,10 @@ struct GpuSharedLayout {
   /// `queries`; in a stage, of numbers of the tile's queries, an f32 of each:
   /// lse1 and D1, and with two maps lse2, D2 and lambda.
   int64_t rowValueOffset = 0, statisticsOffset = 0;
+  /// Bytes of the numbers of a tile's queries.
+  static constexpr int64_t getStatisticsBytes(int64_t queries, int64_t maps) {
+    return (maps == 2 ? 5 : 2) * queries * static_cast<int64_t>(sizeof(float));
+  }
   /// Data that a warp of a pair passes to the other: for each tile of rows,
   /// fragments of P of 16 keys each, then two factors a lane.
   int64_t fragmentBytes = 0, factorBytes = 0, exchangeTileBytes = 0,
@@ -114,11 +124,15 @@ struct GpuSharedLayout {
   int64_t mergeWeights = 0, mergeMaxima = 0, mergeSums = 0, mergeColumns = 0;
   /// Bytes of an mbarrier, and of those of `stages` stages: one for the
   /// queries; for each stage one for K, one for V and one for its release.
-  /// Persistent blocks have one more, for the release of the queries.
+  /// Blocks that refill their rows have one more, for the release of the
+  /// queries; kernels of gradients of keys one more for each stage, for numbers
+  /// of its queries.
   static constexpr int64_t kBarrierBytes = 8;
   static int64_t barrierBytes(int64_t stages) {
     return (1 + 3 * stages) * kBarrierBytes;
   }
+  /// Bytes of a fragment that a thread parks.
+  static constexpr int64_t kParkedBytes = 16;
   /// The swizzle of tensor maps repeats after 8 rows of a panel, where every
   /// tile begins.
   static constexpr int64_t kSwizzleAlignment = 8 * kGpuPanelPitch;
@@ -128,12 +142,15 @@ struct GpuSharedLayout {
 
   /// `ahead` is the part of `pipeline` that is filled while queries that go to
   /// registers come in.
+  /// `parked` has weights of map 1, f32, while those of map 2 are made in their
+  /// registers: 16 bytes of each thread that multiplies, one thread after the
+  /// other, for each 8 columns of a tile.
   /// `result` has the rows of the result, in panels as queries, before they are
   /// stored by a tensor map: each warp's where its own queries were.
   Region queries{"queries"}, ahead{"ahead"}, pipeline{"pipeline"},
       exchange{"exchange"}, combine{"combine"}, states{"states"},
-      merge{"merge"}, sums{"sums"}, result{"result"}, barriers{"barriers"},
-      ticket{"ticket"};
+      merge{"merge"}, sums{"sums"}, result{"result"}, parked{"parked"},
+      barriers{"barriers"}, ticket{"ticket"};
   int64_t total = 0;
 
   /// The regions that the kernel has, which are those with bytes.

@@ -91,15 +91,25 @@ struct ConvertDiffAttnToGpuPass final
         return WalkResult::interrupt();
       }
       for (GpuKernelKind kind :
-           {GpuKernelKind::GradientKeys, GpuKernelKind::GradientQueries}) {
-        std::optional<GpuKernelSpec> spec =
-            getGradientSpec(op, kind, /*elementwise=*/false);
-        std::string reason = spec ? getSizeRefusal(*spec, target) : "";
-        if (!reason.empty()) {
-          op.emitOpError() << reason;
-          return WalkResult::interrupt();
+           {GpuKernelKind::GradientKeys, GpuKernelKind::GradientQueries})
+        for (GradientCopies copies :
+             {GradientCopies::Maps, GradientCopies::Chunks}) {
+          std::optional<GpuKernelSpec> spec = getGradientSpec(op, kind, copies);
+          if (!spec)
+            continue;
+          std::string reason;
+          if (copies == GradientCopies::Maps)
+            reason = getGpuWgmmaGradientReason(
+                getGpuAttentionShape(
+                    cast<DifferentialMapsOpInterface>(op.getOperation())),
+                target);
+          if (reason.empty())
+            reason = getSizeRefusal(*spec, target);
+          if (!reason.empty()) {
+            op.emitOpError() << reason;
+            return WalkResult::interrupt();
+          }
         }
-      }
       gradients.push_back(op);
       return WalkResult::advance();
     });

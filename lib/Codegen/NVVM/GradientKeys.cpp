@@ -15,20 +15,61 @@
 // the barrier of the next tile, which every warp passes after its last read.
 //
 //===----------------------------------------------------------------------===//
-#include "GradientTiles.h"
+#include "GradientKeys.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-using Values = GpuBuilder::Values;
+//===----------------------------------------------------------------------===//
+// Whatever multiplies
+//===----------------------------------------------------------------------===//
+
+GradientKeyBlock::GradientKeyBlock(AttentionKernel &kernel, size_t fragments)
+    : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
+      queries(spec.getTileKeys()), keyTensors(spec.hasSecondKeys() ? 2 : 1),
+      fragments(fragments), tiles(kernel, /*columnsAreQueries=*/true) {}
+
+void GradientKeyBlock::locate() {
+  // Blocks start in order of their number: with a causal mask the first keys
+  // are seen by most queries.
+  firstKey = b.mul(b.blockId(0), spec.getRows());
+  keyHead = b.blockId(1);
+  batch = b.blockId(2);
+  // Warps ahead of those that read have no rows.
+  const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
+  Value warp = ahead ? b.add(kernel.warp, -ahead) : kernel.warp;
+  warpKey = b.add(firstKey, b.mul(warp, 16));
+  perKey = kernel.param(GpuParam::SignalPerKey1);
+  signalHeads = b.mul(b.gridSize(1), perKey);
+  firstHead = b.mul(keyHead, perKey);
+  kernel.enterSequence(batch);
+  auto [begin, end] = kernel.masks->getQueries(firstKey, spec.getRows());
+  firstTile = b.divU(begin, queries);
+  endTile = b.divU(b.add(end, queries - 1), queries);
+}
+
+void GradientKeyBlock::store(ArrayRef<Fragment> all) {
+  auto storeOne = [&](GpuGradient gradient, ArrayRef<Fragment> of,
+                      Value factor) {
+    if (spec.getGradientType(gradient))
+      tiles.store(of, factor, gradient,
+                  kernel.headBase(getGpuParam(gradient), batch, keyHead),
+                  warpKey, kernel.keys());
+  };
+  Value scale = kernel.param(GpuParam::GradientScale);
+  storeOne(GpuGradient::K1, all.take_front(fragments), scale);
+  if (spec.hasSecondKeys())
+    storeOne(GpuGradient::K2, all.slice(fragments, fragments), scale);
+  storeOne(GpuGradient::V, all.drop_front(keyTensors * fragments), Value());
+}
+
+//===----------------------------------------------------------------------===//
+// By mma.sync
+//===----------------------------------------------------------------------===//
 
 namespace {
-/// Numbers of the queries of a tile, in the order in which they lie in a stage;
-/// those of one map are the first two.
-enum Statistic { Lse1, D1, Lse2, D2, Lambda };
-
-class GradientKeys {
+class GradientKeys : GradientKeyBlock {
 public:
   explicit GradientKeys(AttentionKernel &kernel);
   void emit();
@@ -47,7 +88,6 @@ private:
   Values computeTile(const Tile &tile, Value stage, ValueRange carried);
   /// Both numbers of each fragment of columns.
   SmallVector<std::array<Value, 2>> readStatistic(Value stage, Statistic which);
-  void store(ValueRange sums);
 
   /// Rows of the warp in shared memory.
   Value rowBase(int64_t offset, int64_t pitch) {
@@ -59,26 +99,16 @@ private:
                    layout.pipeline.offset + offset);
   }
 
-  AttentionKernel &kernel;
-  GpuBuilder &b;
-  const GpuKernelSpec &spec;
-  const GpuSharedLayout &layout;
-  /// Queries of a tile, and gradients of keys: one where K2 is K1.
-  const int64_t queries, stages, keyTensors;
+  const int64_t stages;
   RowProducts heads, values;
-  GradientTiles tiles;
-  Value batch, keyHead, firstKey, warpKey, signalHeads;
-  Value firstHead, firstTile, endTile;
 };
 } // namespace
 
 GradientKeys::GradientKeys(AttentionKernel &kernel)
-    : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
-      queries(spec.getTiles().keys), stages(spec.getTiles().stages),
-      keyTensors(spec.hasSecondKeys() ? 2 : 1),
+    : GradientKeyBlock(kernel, kernel.spec.getPaddedHeadDim() / 8),
+      stages(spec.getTiles().stages),
       heads(kernel, layout.headPitch, spec.getPaddedHeadDim()),
-      values(kernel, layout.valuePitch, spec.getPaddedValueDim()),
-      tiles(kernel, /*columnsAreQueries=*/true) {}
+      values(kernel, layout.valuePitch, spec.getPaddedValueDim()) {}
 
 GradientKeys::Tile GradientKeys::following(const Tile &tile) {
   Value next = b.add(tile.number, 1);
@@ -179,11 +209,11 @@ SmallVector<std::array<Value, 2>> GradientKeys::readStatistic(Value stage,
   return numbers;
 }
 
-Values GradientKeys::computeTile(const Tile &tile, Value stage,
-                                 ValueRange carried) {
+GpuBuilder::Values GradientKeys::computeTile(const Tile &tile, Value stage,
+                                             ValueRange carried) {
   RowFragments sums = toFragments(carried);
   MutableArrayRef<Fragment> all(sums);
-  const size_t ofKeys = heads.getZeros().size();
+  const size_t ofKeys = fragments;
   const GradientTiles::Place where{kernel.noiseHeadOf(tile.head), warpKey,
                                    b.mul(tile.number, queries)};
   Value rowGradients = stageBase(stage, layout.valueOffset);
@@ -229,38 +259,8 @@ Values GradientKeys::computeTile(const Tile &tile, Value stage,
   return toValues(sums);
 }
 
-void GradientKeys::store(ValueRange carried) {
-  RowFragments sums = toFragments(carried);
-  const size_t ofKeys = heads.getZeros().size();
-  auto storeOne = [&](GpuGradient gradient, ArrayRef<Fragment> of,
-                      Value factor) {
-    if (spec.getGradientType(gradient))
-      tiles.store(of, factor, gradient,
-                  kernel.headBase(getGpuParam(gradient), batch, keyHead),
-                  warpKey, kernel.keys());
-  };
-  Value scale = kernel.param(GpuParam::GradientScale);
-  ArrayRef<Fragment> all(sums);
-  storeOne(GpuGradient::K1, all.take_front(ofKeys), scale);
-  if (spec.hasSecondKeys())
-    storeOne(GpuGradient::K2, all.slice(ofKeys, ofKeys), scale);
-  storeOne(GpuGradient::V, all.drop_front(keyTensors * ofKeys), Value());
-}
-
 void GradientKeys::emit() {
-  // Blocks start in order of their number: with a causal mask the first keys
-  // are seen by most queries.
-  firstKey = b.mul(b.blockId(0), spec.getRows());
-  keyHead = b.blockId(1);
-  batch = b.blockId(2);
-  warpKey = b.add(firstKey, b.mul(kernel.warp, 16));
-  Value perKey = kernel.param(GpuParam::SignalPerKey1);
-  signalHeads = b.mul(b.gridSize(1), perKey);
-  firstHead = b.mul(keyHead, perKey);
-  kernel.enterSequence(batch);
-  auto [begin, end] = kernel.masks->getQueries(firstKey, spec.getRows());
-  firstTile = b.divU(begin, queries);
-  endTile = b.divU(b.add(end, queries - 1), queries);
+  locate();
   Value total = b.mul(b.maxS(b.sub(endTile, firstTile), b.i32(0)), perKey);
 
   bringKeys();
@@ -298,9 +298,11 @@ void GradientKeys::emit() {
       });
   // Without tiles nothing has waited for the keys.
   kernel.loader->wait(0);
-  store(ValueRange(final).drop_front(5));
+  store(toFragments(ValueRange(final).drop_front(5)));
 }
 
 void mlir::diffattn::gpucode::emitGradientKeysKernel(AttentionKernel &kernel) {
+  if (kernel.spec.byWarpgroups)
+    return emitWgmmaGradientKeys(kernel);
   GradientKeys(kernel).emit();
 }

@@ -188,13 +188,17 @@ GradientRows mlir::diffattn::launchGradientRows(LaunchBuilder &host,
 
 std::optional<GpuKernelSpec>
 mlir::diffattn::getGradientSpec(AttentionBackwardOp op, GpuKernelKind kind,
-                                bool elementwise) {
+                                GradientCopies copies) {
   auto maps = cast<DifferentialMapsOpInterface>(op.getOperation());
   const BackwardOperands operands = getBackwardOperands(op);
-  GpuKernelSpec spec =
-      getMapsSpec(maps, findSchedule(op, ScheduleTarget::GPU), elementwise);
+  GpuKernelSpec spec = getMapsSpec(maps, findSchedule(op, ScheduleTarget::GPU),
+                                   copies == GradientCopies::Elements);
   spec.kind = kind;
+  spec.byWarpgroups = copies == GradientCopies::Maps;
   const bool ofKeys = kind == GpuKernelKind::GradientKeys;
+  if (spec.byWarpgroups &&
+      !cast<GpuBackwardAttr>(spec.schedule).getWgmmaBlockSize(ofKeys))
+    return std::nullopt;
   std::pair<GpuGradient, const View *> ofQueries[] = {
       {GpuGradient::Q1, &operands.dQ1}, {GpuGradient::Q2, &operands.dQ2}};
   std::pair<GpuGradient, const View *> ofOthers[] = {
@@ -228,57 +232,103 @@ static std::vector<GpuKernelSpec> getKernels(AttentionBackwardOp op,
   return kernels;
 }
 
+namespace {
 /// The kernels of keys and of queries, behind that of rows, whose arguments
 /// `host` has.
-static void launchProducts(LaunchBuilder &host, AttentionBackwardOp op) {
+class ProductsLaunch {
+public:
+  ProductsLaunch(LaunchBuilder &host, AttentionBackwardOp op,
+                 const GradientRows &rows)
+      : host(host), op(op), operands(getBackwardOperands(op)) {
+    dX.value = rows.dX;
+    dX.axes = {0, 1, 2, 3};
+  }
+  void emit();
+
+private:
   using P = GpuParam;
-  const BackwardOperands operands = getBackwardOperands(op);
-  Value chunks;
+  void fill(const GpuKernelSpec &spec);
+  void launch(GpuKernelKind kind, GradientCopies copies);
+  /// The kernel whose copies the operands allow.
+  void choose(GpuKernelKind kind);
+
+  LaunchBuilder &host;
+  AttentionBackwardOp op;
+  const BackwardOperands operands;
+  View dX;
+  /// Whether 16 bytes can be copied, and whether tensor maps can be made; null
+  /// where no kernel asks.
+  Value chunks, mapped;
+};
+} // namespace
+
+void ProductsLaunch::fill(const GpuKernelSpec &spec) {
+  const ScoreRules scores =
+      getScoreRules(cast<DifferentialMapsOpInterface>(op.getOperation()));
+  host.fillScores(scores, spec.scaledScores());
+  host.argument(P::GradientScale) = host.f32(scores.scale);
+  host.setTensor(P::DQ1, operands.dQ1);
+  host.setTensor(P::DK1, operands.dK1);
+  host.setTensor(P::DQ2, operands.dQ2);
+  host.setTensor(P::DK2, operands.dK2);
+  host.setTensor(P::DV, operands.dV);
+  if (!mayCopyChunks(spec))
+    return;
+  chunks = host.canCopyChunks({&operands.q1, &operands.k1, &operands.q2,
+                               &operands.k2, &operands.v, &operands.dQ1,
+                               &operands.dK1, &operands.dQ2, &operands.dK2,
+                               &operands.dV});
+  auto schedule = cast<GpuBackwardAttr>(spec.schedule);
+  if (schedule.getWgmmaQBlockSize() || schedule.getWgmmaKvBlockSize())
+    mapped = host.canUseMaps(chunks, {&operands.q1, &operands.k1, &operands.q2,
+                                      &operands.k2, &operands.v, &dX});
+}
+
+void ProductsLaunch::launch(GpuKernelKind kind, GradientCopies copies) {
+  const GpuKernelSpec spec = *getGradientSpec(op, kind, copies);
+  if (copies == GradientCopies::Maps)
+    host.fillMaps(spec, dX);
+  // A block has rows of a head of keys, or of noise, of which one map has as
+  // many as of signals.
+  const View &rowsOf = kind == GpuKernelKind::GradientKeys ? operands.v
+                       : operands.q2                       ? operands.q2
+                                                           : operands.q1;
+  Value rows = host.size(rowsOf, View::Row),
+        heads = host.size(rowsOf, View::Head),
+        batches = host.size(rowsOf, View::Batch);
+  for (const GpuKernelSpec &kernel : getKernels(op, spec))
+    host.launch(kernel, {host.ceilDiv(rows, kernel.getRows()), heads, batches});
+}
+
+void ProductsLaunch::choose(GpuKernelKind kind) {
+  auto copyOrNot = [&] {
+    if (!chunks)
+      return launch(kind, GradientCopies::Elements);
+    host.choose(
+        chunks, [&] { launch(kind, GradientCopies::Chunks); },
+        [&] { launch(kind, GradientCopies::Elements); });
+  };
+  if (mapped && getGradientSpec(op, kind, GradientCopies::Maps))
+    return host.choose(
+        mapped, [&] { launch(kind, GradientCopies::Maps); }, copyOrNot);
+  copyOrNot();
+}
+
+void ProductsLaunch::emit() {
   bool isFilled = false;
   for (GpuKernelKind kind :
        {GpuKernelKind::GradientKeys, GpuKernelKind::GradientQueries}) {
-    std::optional<GpuKernelSpec> byElement =
-        getGradientSpec(op, kind, /*elementwise=*/true);
-    if (!byElement)
+    std::optional<GpuKernelSpec> spec =
+        getGradientSpec(op, kind, GradientCopies::Elements);
+    if (!spec)
       continue;
-    if (!isFilled) {
-      const ScoreRules scores =
-          getScoreRules(cast<DifferentialMapsOpInterface>(op.getOperation()));
-      host.fillScores(scores, byElement->scaledScores());
-      host.argument(P::GradientScale) = host.f32(scores.scale);
-      host.setTensor(P::DQ1, operands.dQ1);
-      host.setTensor(P::DK1, operands.dK1);
-      host.setTensor(P::DQ2, operands.dQ2);
-      host.setTensor(P::DK2, operands.dK2);
-      host.setTensor(P::DV, operands.dV);
-      if (mayCopyChunks(*byElement))
-        chunks = host.canCopyChunks({&operands.q1, &operands.k1, &operands.q2,
-                                     &operands.k2, &operands.v, &operands.dQ1,
-                                     &operands.dK1, &operands.dQ2,
-                                     &operands.dK2, &operands.dV});
-      isFilled = true;
-    }
-    const bool ofKeys = kind == GpuKernelKind::GradientKeys;
-    // A block has rows of a head of keys, or of noise, of which one map has as
-    // many as of signals.
-    const View &rowsOf = ofKeys        ? operands.v
-                         : operands.q2 ? operands.q2
-                                       : operands.q1;
-    Value batches = host.size(rowsOf, View::Batch),
-          heads = host.size(rowsOf, View::Head),
-          rows = host.size(rowsOf, View::Row);
-    auto launch = [&](bool elementwise) {
-      for (const GpuKernelSpec &spec :
-           getKernels(op, *getGradientSpec(op, kind, elementwise)))
-        host.launch(spec, {host.ceilDiv(rows, spec.getRows()), heads, batches});
-    };
-    host.choose(host.hasRows(batches, rows), [&] {
-      if (!chunks)
-        return launch(/*elementwise=*/true);
-      host.choose(
-          chunks, [&] { launch(/*elementwise=*/false); },
-          [&] { launch(/*elementwise=*/true); });
-    });
+    if (!std::exchange(isFilled, true))
+      fill(*spec);
+    const View &rowsOf =
+        kind == GpuKernelKind::GradientKeys ? operands.v : operands.q1;
+    host.choose(host.hasRows(host.size(rowsOf, View::Batch),
+                             host.size(rowsOf, View::Row)),
+                [&] { choose(kind); });
   }
 }
 
@@ -289,7 +339,7 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   rewriter.setInsertionPoint(op);
   LaunchBuilder host(rewriter, op.getLoc(), getBackwardOperands(op), module);
   const GradientRows rows = launchGradientRows(host, op);
-  launchProducts(host, op);
+  ProductsLaunch(host, op, rows).emit();
   for (Value buffer : {rows.dX, rows.d1, rows.d2})
     if (buffer)
       gpu::DeallocOp::create(host.b, TypeRange(), ValueRange(), buffer);

@@ -30,10 +30,16 @@ struct GradientRows {
 /// afterwards.
 GradientRows launchGradientRows(LaunchBuilder &host, AttentionBackwardOp op);
 
+/// How a kernel of products reads its operands: by tensor maps, which those by
+/// warpgroups do, by 16 bytes, or element by element.
+enum class GradientCopies { Maps, Chunks, Elements };
+
 /// The kernel of `kind`, GradientKeys or GradientQueries, of `op`, whose
-/// schedule is gpu_backward; none where no gradient that it stores is wanted.
-std::optional<GpuKernelSpec>
-getGradientSpec(AttentionBackwardOp op, GpuKernelKind kind, bool elementwise);
+/// schedule is gpu_backward; none where no gradient that it stores is wanted,
+/// or where the schedule has no kernel with such copies.
+std::optional<GpuKernelSpec> getGradientSpec(AttentionBackwardOp op,
+                                             GpuKernelKind kind,
+                                             GradientCopies copies);
 
 /// Replaces `op`, on memrefs, by launches of kernels in `module`. Gradients are
 /// zeros where there is no query.

@@ -10,80 +10,38 @@
 // sums of Q2 go on from head to head.
 //
 //===----------------------------------------------------------------------===//
-#include "GradientTiles.h"
+#include "GradientQueries.h"
 #include "KVPipeline.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-using Values = GpuBuilder::Values;
+//===----------------------------------------------------------------------===//
+// Whatever multiplies
+//===----------------------------------------------------------------------===//
 
-namespace {
-class GradientQueries {
-public:
-  explicit GradientQueries(AttentionKernel &kernel);
-  void emit();
-
-private:
-  /// All of signal head `head`, from `carried` sums of Q2 to the next ones.
-  Values emitHead(Value head, ValueRange carried);
-  void bringRows(Value head);
-  /// Loads `shifts`, `rowSums` and lambda of rows g and g + 8 of the warp.
-  void loadStatistics(Value head);
-  Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
-  /// Stores the sums of all tiles as `gradient` of `head`.
-  void store(GpuGradient gradient, ArrayRef<Fragment> sums, Value head);
-  Value rowBase(int64_t offset, int64_t pitch) {
-    return b.bytes(b.bytes(kernel.shared, layout.queries.offset + offset),
-                   b.mul(kernel.warp, 16 * pitch));
-  }
-
-  AttentionKernel &kernel;
-  GpuBuilder &b;
-  const GpuKernelSpec &spec;
-  const GpuSharedLayout &layout;
-  const int64_t keys;
-  RowProducts heads, values;
-  GradientTiles tiles;
-  QueryBlock place;
-  Value signalHeads, warpRow, firstTile, endTile;
-  std::optional<KVPipeline> pipeline;
-  /// Numbers of each row: shifts of map 1 and 2, sums D1 and D2, minus lambda.
-  std::array<std::array<Value, 2>, 2> shifts, rowSums;
-  std::array<Value, 2> minusLambda;
-};
-} // namespace
-
-GradientQueries::GradientQueries(AttentionKernel &kernel)
+GradientQueryBlock::GradientQueryBlock(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
-      keys(spec.getTiles().keys),
-      heads(kernel, layout.headPitch, spec.getPaddedHeadDim()),
-      values(kernel, layout.valuePitch, spec.getPaddedValueDim()),
-      tiles(kernel, /*columnsAreQueries=*/false) {}
+      keys(spec.getTiles().keys), tiles(kernel, /*columnsAreQueries=*/false) {}
 
-void GradientQueries::bringRows(Value head) {
-  using P = GpuParam;
-  const int64_t rows = spec.getRows();
-  auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value base,
-                  Value rowStride, Value columnStride, int64_t width) {
-    kernel.loader->copy({b.bytes(kernel.shared, layout.queries.offset + offset),
-                         rows, padded, pitch},
-                        {base, rowStride, columnStride, place.firstRow,
-                         kernel.queries(), width});
-  };
-  for (int64_t map = 0; map < spec.maps; ++map) {
-    const P tensor = map ? P::Q2 : P::Q1;
-    copy(map * layout.queryBytes, spec.getPaddedHeadDim(), layout.headPitch,
-         kernel.headBase(tensor, place.batch, map ? place.noiseHead : head),
-         kernel.rowStride(tensor), kernel.columnStride(tensor), spec.headDim);
-  }
-  copy(layout.rowValueOffset, spec.getPaddedValueDim(), layout.valuePitch,
-       tiles.getRowGradients(place.batch, head, signalHeads),
-       b.i64(spec.valueDim), b.i64(1), spec.valueDim);
+void GradientQueryBlock::locate() {
+  perNoise = spec.maps == 2 ? kernel.param(GpuParam::SignalPerNoise) : b.i32(1);
+  // Blocks start in order of their number: rows that see most keys come first.
+  place.clusterRow = place.firstRow =
+      b.mul(b.sub(b.add(b.gridSize(0), -1), b.blockId(0)), spec.getRows());
+  place.noiseHead = b.blockId(1);
+  place.batch = place.sequence = b.blockId(2);
+  signalHeads = b.mul(b.gridSize(1), perNoise);
+  // Warps ahead of those that read have no rows.
+  const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
+  Value warp = ahead ? b.add(kernel.warp, -ahead) : kernel.warp;
+  warpRow = b.add(place.firstRow, b.mul(warp, 16));
+  kernel.enterSequence(place.sequence);
+  std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
 }
 
-void GradientQueries::loadStatistics(Value head) {
+void GradientQueryBlock::loadStatistics(Value head) {
   Value last = b.add(kernel.queries(), -1);
   for (int64_t h = 0; h < 2; ++h) {
     Value row = b.minS(b.add(b.add(warpRow, kernel.laneRow), 8 * h), last);
@@ -106,12 +64,102 @@ void GradientQueries::loadStatistics(Value head) {
   }
 }
 
-Values GradientQueries::computeTile(const KVPipeline::Tile &tile,
-                                    ValueRange carried) {
+void GradientQueryBlock::weigh(int64_t map, MutableArrayRef<Fragment> scores,
+                               const GradientTiles::Place &where,
+                               RowFragments &slopes) {
+  tiles.weigh(
+      scores, where, [&](int64_t, int64_t i) { return shifts[map][i / 2]; },
+      slopes);
+  if (!map)
+    return;
+  for (Fragment &fragment : scores)
+    for (auto [i, weight] : llvm::enumerate(fragment))
+      weight = b.mulF(weight, minusLambda[i / 2]);
+}
+
+SmallVector<Fragment>
+GradientQueryBlock::differentiate(int64_t map, ArrayRef<Fragment> weights,
+                                  ArrayRef<Fragment> dP,
+                                  ArrayRef<Fragment> slopes) {
+  return tiles.pack(tiles.differentiate(
+      weights, dP, [&](int64_t, int64_t i) { return rowSums[map][i / 2]; },
+      slopes));
+}
+
+GpuBuilder::Values GradientQueryBlock::forHeads(
+    ValueRange carried,
+    function_ref<Values(Value head, ValueRange carried)> body) {
+  Value firstHead = b.mul(place.noiseHead, perNoise);
+  if (spec.maps == 1)
+    return body(firstHead, carried);
+  return b.loop(firstHead, b.add(firstHead, perNoise), 1, carried, body,
+                /*mayUnroll=*/false);
+}
+
+void GradientQueryBlock::store(GpuGradient gradient, ArrayRef<Fragment> sums,
+                               Value head) {
+  if (spec.getGradientType(gradient))
+    tiles.store(sums, kernel.param(GpuParam::GradientScale), gradient,
+                kernel.headBase(getGpuParam(gradient), place.batch, head),
+                warpRow, kernel.queries());
+}
+
+//===----------------------------------------------------------------------===//
+// By mma.sync
+//===----------------------------------------------------------------------===//
+
+namespace {
+class GradientQueries : GradientQueryBlock {
+public:
+  explicit GradientQueries(AttentionKernel &kernel);
+  void emit();
+
+private:
+  /// All of signal head `head`, from `carried` sums of Q2 to the next ones.
+  Values emitHead(Value head, ValueRange carried);
+  void bringRows(Value head);
+  Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
+  Value rowBase(int64_t offset, int64_t pitch) {
+    return b.bytes(b.bytes(kernel.shared, layout.queries.offset + offset),
+                   b.mul(kernel.warp, 16 * pitch));
+  }
+
+  RowProducts heads, values;
+  std::optional<KVPipeline> pipeline;
+};
+} // namespace
+
+GradientQueries::GradientQueries(AttentionKernel &kernel)
+    : GradientQueryBlock(kernel),
+      heads(kernel, layout.headPitch, spec.getPaddedHeadDim()),
+      values(kernel, layout.valuePitch, spec.getPaddedValueDim()) {}
+
+void GradientQueries::bringRows(Value head) {
+  using P = GpuParam;
+  const int64_t rows = spec.getRows();
+  auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value base,
+                  Value rowStride, Value columnStride, int64_t width) {
+    kernel.loader->copy({b.bytes(kernel.shared, layout.queries.offset + offset),
+                         rows, padded, pitch},
+                        {base, rowStride, columnStride, place.firstRow,
+                         kernel.queries(), width});
+  };
+  for (int64_t map = 0; map < spec.maps; ++map) {
+    const P tensor = map ? P::Q2 : P::Q1;
+    copy(map * layout.queryBytes, spec.getPaddedHeadDim(), layout.headPitch,
+         kernel.headBase(tensor, place.batch, map ? place.noiseHead : head),
+         kernel.rowStride(tensor), kernel.columnStride(tensor), spec.headDim);
+  }
+  copy(layout.rowValueOffset, spec.getPaddedValueDim(), layout.valuePitch,
+       tiles.getRowGradients(place.batch, head, signalHeads),
+       b.i64(spec.valueDim), b.i64(1), spec.valueDim);
+}
+
+GpuBuilder::Values GradientQueries::computeTile(const KVPipeline::Tile &tile,
+                                                ValueRange carried) {
   RowFragments sums = toFragments(carried);
   const size_t ofMap = sums.size() / spec.maps;
-  const GradientTiles::Place where{place.noiseHead, warpRow,
-                                   b.mul(tile.number, keys)};
+  const GradientTiles::Place where = at(b.mul(tile.number, keys));
   RowFragments dP =
       values.multiply(rowBase(layout.rowValueOffset, layout.valuePitch),
                       pipeline->values(tile.stage), keys);
@@ -122,31 +170,14 @@ Values GradientQueries::computeTile(const KVPipeline::Tile &tile,
     RowFragments weights = heads.multiply(
         rowBase(map * layout.queryBytes, layout.headPitch), keyTile, keys);
     RowFragments slopes;
-    tiles.weigh(
-        weights, where, [&](int64_t, int64_t i) { return shifts[map][i / 2]; },
-        slopes);
-    if (map)
-      for (Fragment &fragment : weights)
-        for (auto [i, weight] : llvm::enumerate(fragment))
-          weight = b.mulF(weight, minusLambda[i / 2]);
-    RowFragments dS = tiles.differentiate(
-        weights, dP, [&](int64_t, int64_t i) { return rowSums[map][i / 2]; },
-        slopes);
-    heads.accumulate(tiles.pack(dS), keyTile,
+    weigh(map, weights, where, slopes);
+    heads.accumulate(differentiate(map, weights, dP, slopes), keyTile,
                      MutableArrayRef(sums).slice(map * ofMap, ofMap));
   }
   return toValues(sums);
 }
 
-void GradientQueries::store(GpuGradient gradient, ArrayRef<Fragment> sums,
-                            Value head) {
-  if (spec.getGradientType(gradient))
-    tiles.store(sums, kernel.param(GpuParam::GradientScale), gradient,
-                kernel.headBase(getGpuParam(gradient), place.batch, head),
-                warpRow, kernel.queries());
-}
-
-Values GradientQueries::emitHead(Value head, ValueRange carried) {
+GpuBuilder::Values GradientQueries::emitHead(Value head, ValueRange carried) {
   // The warps are through with the rows and tiles of the head before.
   b.barrier();
   pipeline.emplace(kernel, place.batch, head, place.noiseHead);
@@ -167,30 +198,17 @@ Values GradientQueries::emitHead(Value head, ValueRange carried) {
 }
 
 void GradientQueries::emit() {
-  Value perNoise =
-      spec.maps == 2 ? kernel.param(GpuParam::SignalPerNoise) : b.i32(1);
-  // Blocks start in order of their number: rows that see most keys come first.
-  place.clusterRow = place.firstRow =
-      b.mul(b.sub(b.add(b.gridSize(0), -1), b.blockId(0)), spec.getRows());
-  place.noiseHead = b.blockId(1);
-  place.batch = place.sequence = b.blockId(2);
-  signalHeads = b.mul(b.gridSize(1), perNoise);
-  warpRow = b.add(place.firstRow, b.mul(kernel.warp, 16));
-  kernel.enterSequence(place.sequence);
-  std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
-  Value firstHead = b.mul(place.noiseHead, perNoise);
-  if (spec.maps == 1) {
-    emitHead(firstHead, {});
-    return;
-  }
-  Values sums = b.loop(
-      firstHead, b.add(firstHead, perNoise), 1, toValues(heads.getZeros()),
-      [&](Value head, ValueRange carried) { return emitHead(head, carried); },
-      /*mayUnroll=*/false);
-  store(GpuGradient::Q2, toFragments(sums), place.noiseHead);
+  locate();
+  Values final = forHeads(
+      spec.maps == 2 ? toValues(heads.getZeros()) : Values(),
+      [&](Value head, ValueRange carried) { return emitHead(head, carried); });
+  if (spec.maps == 2)
+    store(GpuGradient::Q2, toFragments(final), place.noiseHead);
 }
 
 void mlir::diffattn::gpucode::emitGradientQueriesKernel(
     AttentionKernel &kernel) {
+  if (kernel.spec.byWarpgroups)
+    return emitWgmmaGradientQueries(kernel);
   GradientQueries(kernel).emit();
 }

@@ -56,6 +56,12 @@ bool subtracts(const GpuKernelSpec &spec) {
 bool hasRowGradients(const GpuKernelSpec &spec) {
   return finishesGradients(spec) || isOfGradients(spec);
 }
+bool readsRowGradientsByMap(const GpuKernelSpec &spec) {
+  return isOfGradients(spec) && spec.isWgmma();
+}
+bool hasRowGradientsByPointer(const GpuKernelSpec &spec) {
+  return hasRowGradients(spec) && !readsRowGradientsByMap(spec);
+}
 bool readsLambda(const GpuKernelSpec &spec) {
   return subtracts(spec) || sumsLambda(spec) ||
          (hasRowGradients(spec) && hasSecondMap(spec));

@@ -47,7 +47,8 @@ int64_t GpuKernelSpec::getPaddedValueDim() const {
 GpuTiles GpuKernelSpec::getTiles() const {
   if (isOfGradients())
     return GpuTiles::ofGradients(cast<GpuBackwardAttr>(schedule),
-                                 kind == GpuKernelKind::GradientKeys, maps);
+                                 kind == GpuKernelKind::GradientKeys, maps,
+                                 byWarpgroups);
   return GpuTiles::of(schedule, maps);
 }
 
@@ -112,10 +113,14 @@ GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
     return {};
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
     return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys, maps);
-  if (isOfGradients())
-    return GpuSharedLayout::ofGradients(getTiles(), headDim, valueDim,
-                                        sharedKeys,
-                                        kind == GpuKernelKind::GradientKeys);
+  if (isOfGradients()) {
+    const bool ofKeys = kind == GpuKernelKind::GradientKeys;
+    return byWarpgroups
+               ? GpuSharedLayout::ofWgmmaGradients(getTiles(), headDim,
+                                                   valueDim, sharedKeys, ofKeys)
+               : GpuSharedLayout::ofGradients(getTiles(), headDim, valueDim,
+                                              sharedKeys, ofKeys);
+  }
   return GpuSharedLayout(getTiles(), headDim, valueDim, sharedKeys);
 }
 
@@ -183,7 +188,8 @@ std::string GpuKernelSpec::getName() const {
       os << "_plain" << getTiles().warps;
     } else if (isOfGradients()) {
       const GpuTiles tiles = getTiles();
-      os << "_w" << tiles.warps << "_t" << tiles.keys << "s" << tiles.stages;
+      os << (byWarpgroups ? "_wgmma" : "_w" + std::to_string(tiles.warps))
+         << "_t" << tiles.keys << "s" << tiles.stages;
     } else {
       const GpuTiles tiles = getTiles();
       os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"

@@ -69,9 +69,13 @@ public:
   /// Whether, beside that, tensor maps can describe Q, K and V, and with
   /// `storesResult` the result.
   Value canUseMaps(bool storesResult);
+  /// Whether tensor maps can describe `views`, null ones aside, where `copied`
+  /// says that 16 bytes of them can be copied.
+  Value canUseMaps(Value copied, ArrayRef<const OperandView *> views);
   /// Makes the tensor maps of a kernel that reads by them, at the insertion
-  /// point: only calls that take the kernel make them.
-  void fillMaps(const GpuKernelSpec &spec);
+  /// point: only calls that take the kernel make them. `dX`: the operand of a
+  /// kernel of gradients.
+  void fillMaps(const GpuKernelSpec &spec, const OperandView &dX = {});
 
   Value index(int64_t value) {
     return arith::ConstantIndexOp::create(b, value);

@@ -27,6 +27,12 @@ Value LaunchBuilder::canUseMaps(bool storesResult) {
       &operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v};
   if (storesResult)
     views.push_back(&operands.output);
+  return canUseMaps(all, views);
+}
+
+Value LaunchBuilder::canUseMaps(Value copied,
+                                ArrayRef<const OperandView *> views) {
+  Value all = copied;
   for (const OperandView *view : views)
     for (OperandView::Role role : kOuterAxes) {
       if (!*view || view->axes[role] < 0)
@@ -87,7 +93,7 @@ void LaunchBuilder::setMap(GpuParam param, const OperandView &view, Value rows,
   argument(param) = map;
 }
 
-void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
+void LaunchBuilder::fillMaps(const GpuKernelSpec &spec, const OperandView &dX) {
   using P = GpuParam;
   // Keys of a tile that one block of a cluster brings.
   const int64_t tileKeys = spec.getTileKeys() / spec.getClusterBlocks();
@@ -102,6 +108,8 @@ void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
                                                keys);
     argument(P::PageBox) = i32(keys);
   }
+  if (spec.kind == GpuKernelKind::GradientKeys)
+    std::swap(rows, keys);
   if (spec.isWgmma()) {
     setMap(P::Q1Map, operands.q1, rows, DIFFATTN_TENSOR_Q1);
     if (spec.maps == 2)
@@ -111,6 +119,8 @@ void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   if (spec.hasSecondKeys())
     setMap(P::K2Map, operands.k2, keys, DIFFATTN_TENSOR_K2);
   setMap(P::VMap, operands.v, keys, DIFFATTN_TENSOR_V);
+  if (spec.isOfGradients())
+    setMap(P::DXMap, dX, rows, DIFFATTN_TENSOR_DX);
   if (spec.storesByMap())
     setMap(P::OMap, operands.output, index(GpuWgmmaAttr::kResultRows),
            DIFFATTN_TENSOR_O);

@@ -10,17 +10,55 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
+static constexpr int64_t kWarpThreads = 32;
+
 TensorRing::TensorRing(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b), hopper(kernel.b), layout(kernel.layout) {
   stages = kernel.spec.getStages();
   tileKeys = kernel.spec.getTileKeys();
   blocks = kernel.spec.getClusterBlocks();
   partKeys = tileKeys / blocks;
+  ofKeys = kernel.spec.kind == GpuKernelKind::GradientKeys;
+}
+
+SmallVector<TensorRing::Source> TensorRing::getRowSources() const {
+  using P = GpuParam;
+  const GpuKernelSpec &spec = kernel.spec;
+  SmallVector<Source> sources;
+  const std::tuple<P, Value> ofMaps[] = {
+      {ofKeys ? P::K1Map : P::Q1Map, place->head},
+      {ofKeys ? P::K2Map : P::Q2Map, place->noiseHead}};
+  const bool hasSecond = ofKeys ? spec.hasSecondKeys() : spec.maps == 2;
+  for (auto [map, head] : ArrayRef(ofMaps).take_front(hasSecond ? 2 : 1))
+    sources.push_back({map, head,
+                       static_cast<int64_t>(sources.size()) * layout.queryBytes,
+                       layout.headPanels});
+  if (spec.isOfGradients())
+    sources.push_back({ofKeys ? P::VMap : P::DXMap, place->head,
+                       layout.rowValueOffset, layout.valuePanels});
+  return sources;
+}
+
+SmallVector<TensorRing::Source> TensorRing::getTileSources() const {
+  using P = GpuParam;
+  SmallVector<Source> sources{{ofKeys ? P::Q1Map : P::K1Map,
+                               ofKeys ? place->head : key1Head, /*offset=*/0,
+                               layout.headPanels}};
+  if (ofKeys ? kernel.spec.maps == 2 : kernel.spec.hasSecondKeys())
+    sources.push_back({ofKeys ? P::Q2Map : P::K2Map,
+                       ofKeys ? place->noiseHead : key2Head, layout.keyBytes,
+                       layout.headPanels});
+  sources.push_back({ofKeys ? P::DXMap : P::VMap,
+                     ofKeys ? place->head : valueHead, layout.valueOffset,
+                     layout.valuePanels});
+  return sources;
 }
 
 void TensorRing::enter(const QueryBlock &place) {
   using P = GpuParam;
   this->place = &place;
+  if (ofKeys)
+    return;
   key1Head = b.divU(place.head, kernel.param(P::SignalPerKey1));
   if (kernel.spec.hasSecondKeys())
     key2Head = b.divU(place.noiseHead, kernel.param(P::NoisePerKey2));
@@ -45,7 +83,7 @@ Value TensorRing::barrier(Kind kind, Value stage) {
 void TensorRing::initBarriers() {
   if (kernel.spec.isWgmma())
     hopper.initBarrier(queryBarrier(), 1);
-  if (kernel.spec.isPersistent())
+  if (kernel.spec.refillsRows())
     hopper.initBarrier(queryPlaceBarrier(),
                        kernel.spec.getReadingThreads() / 32);
   for (int64_t stage = 0; stage < stages; ++stage) {
@@ -53,6 +91,8 @@ void TensorRing::initBarriers() {
     hopper.initBarrier(barrier(Values, b.i32(stage)), 1);
     hopper.initBarrier(barrier(Empty, b.i32(stage)),
                        blocks * kernel.spec.getReadingThreads() / 32);
+    if (ofKeys)
+      hopper.initBarrier(barrier(Statistics, b.i32(stage)), kWarpThreads);
   }
   hopper.publishBarriers();
 }
@@ -106,6 +146,16 @@ void TensorRing::release(Position position) {
   });
 }
 
+void TensorRing::waitForPlace(Position position) {
+  hopper.wait(barrier(Empty, position.stage), position.parity);
+}
+void TensorRing::arriveWithStatistics(Position position) {
+  hopper.arrive(barrier(Statistics, position.stage));
+}
+void TensorRing::waitForStatistics(Position position) {
+  hopper.wait(barrier(Statistics, position.stage), position.parity);
+}
+
 Value TensorRing::firstOfPart() {
   return blocks == 1 ? b.i32(0) : b.mul(place->rank, partKeys);
 }
@@ -122,36 +172,60 @@ Value TensorRing::values(Position position) {
   return b.bytes(keys(position), layout.valueOffset);
 }
 
-void TensorRing::clearHiddenValues(Position position, Value firstKey,
-                                   function_ref<void()> meetReaders) {
+Value TensorRing::statistics(Position position) {
+  return b.bytes(keys(position), layout.statisticsOffset);
+}
+
+void TensorRing::clearHidden(Value base, int64_t panels, int64_t panelBytes,
+                             int64_t rows, Value firstKey,
+                             function_ref<void()> meetReaders) {
   const int64_t readers = kernel.spec.getReadingThreads();
   Value limit = kernel.masks->keyLimit;
   Value hasHidden = b.andI(
-      b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, tileKeys), limit),
+      b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, rows), limit),
       b.compare(LLVM::ICmpPredicate::slt, limit, kernel.param(GpuParam::Keys)));
   b.branch(hasHidden, [&] {
     constexpr int64_t chunks = kGpuPanelPitch / kChunkBytes;
     Value reader = b.add(kernel.thread, -GpuWgmmaAttr::kGroupThreads);
     Value row = b.divU(reader, chunks), hidden = b.sub(limit, firstKey);
-    Value base = b.bytes(values(position), b.mul(reader, kChunkBytes));
+    Value start = b.bytes(base, b.mul(reader, kChunkBytes));
     Value zero = b.i32(0);
-    for (int64_t first = 0; first < tileKeys; first += readers / chunks) {
+    for (int64_t first = 0; first < rows; first += readers / chunks) {
       Value clear =
           b.compare(LLVM::ICmpPredicate::sge, b.add(row, first), hidden);
-      if (first + readers / chunks > tileKeys)
+      if (first + readers / chunks > rows)
         clear = b.andI(clear, b.compare(LLVM::ICmpPredicate::slt,
-                                        b.add(row, first), b.i32(tileKeys)));
+                                        b.add(row, first), b.i32(rows)));
       b.branch(clear, [&] {
-        for (int64_t panel = 0; panel < layout.valuePanels; ++panel)
+        for (int64_t panel = 0; panel < panels; ++panel)
           b.store(b.pack({zero, zero, zero, zero}),
-                  b.bytes(base, panel * layout.keyPanelBytes +
-                                    first * kGpuPanelPitch),
+                  b.bytes(start, panel * panelBytes + first * kGpuPanelPitch),
                   kChunkBytes);
       });
     }
     hopper.publishToCopies();
     meetReaders();
   });
+}
+
+void TensorRing::clearHiddenValues(Position position, Value firstKey,
+                                   function_ref<void()> meetReaders) {
+  clearHidden(values(position), layout.valuePanels, layout.keyPanelBytes,
+              tileKeys, firstKey, meetReaders);
+}
+
+void TensorRing::clearHiddenKeys(Position position, Value firstKey,
+                                 function_ref<void()> meetReaders) {
+  clearHidden(keys(position),
+              layout.valueOffset / layout.keyPanelBytes + layout.valuePanels,
+              layout.keyPanelBytes, tileKeys, firstKey, meetReaders);
+}
+
+void TensorRing::clearHiddenRows(Value firstKey,
+                                 function_ref<void()> meetReaders) {
+  clearHidden(queries(0), layout.queries.bytes / layout.queryPanelBytes,
+              layout.queryPanelBytes, kernel.spec.getRows(), firstKey,
+              meetReaders);
 }
 
 void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,
@@ -164,15 +238,12 @@ void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,
 }
 
 void TensorRing::forQueryBoxes(CopyQueries body) {
-  using P = GpuParam;
-  Value row = kernel.queryAt(place->firstRow);
-  const std::tuple<P, Value, int64_t> ofMaps[] = {
-      {P::Q1Map, place->head, 0},
-      {P::Q2Map, place->noiseHead, layout.queryBytes}};
-  for (auto [map, head, offset] : ArrayRef(ofMaps).take_front(kernel.spec.maps))
-    for (int64_t panel = 0; panel < layout.headPanels; ++panel)
-      body(queries(offset + panel * layout.queryPanelBytes), map,
-           {b.i32(panel * kGpuPanelWidth), row, head, place->batch});
+  Value row =
+      ofKeys ? kernel.keyAt(place->firstRow) : kernel.queryAt(place->firstRow);
+  for (const Source &source : getRowSources())
+    for (int64_t panel = 0; panel < source.panels; ++panel)
+      body(queries(source.offset + panel * layout.queryPanelBytes), source.map,
+           {b.i32(panel * kGpuPanelWidth), row, source.head, place->batch});
 }
 
 void TensorRing::prefetchQueries() {
@@ -182,7 +253,7 @@ void TensorRing::prefetchQueries() {
 }
 
 void TensorRing::bringQueries() {
-  hopper.arriveExpecting(queryBarrier(), kernel.spec.maps * layout.queryBytes);
+  hopper.arriveExpecting(queryBarrier(), layout.queries.bytes);
   forQueryBoxes([&](Value target, GpuParam map, std::array<Value, 4> at) {
     hopper.copyBox(target, kernel.param(map), at, queryBarrier());
   });
@@ -192,18 +263,18 @@ void TensorRing::endQueries() { hopper.arrive(queryBarrier()); }
 
 void TensorRing::bringKeys(Position position, Value offset, Value row,
                            Value batch) {
-  using P = GpuParam;
   auto at = [&](Value pointer) {
     return offset ? b.bytes(pointer, offset) : pointer;
   };
   Value full = barrier(Keys, position.stage);
-  copy(at(keys(position)), layout.headPanels, layout.keyPanelBytes, P::K1Map,
-       row, key1Head, batch, full, blocks);
-  if (kernel.spec.hasSecondKeys())
-    copy(at(b.bytes(keys(position), layout.keyBytes)), layout.headPanels,
-         layout.keyPanelBytes, P::K2Map, row, key2Head, batch, full, blocks);
-  copy(at(values(position)), layout.valuePanels, layout.keyPanelBytes, P::VMap,
-       row, valueHead, batch, barrier(Values, position.stage), blocks);
+  const SmallVector<Source> sources = getTileSources();
+  for (const Source &source : sources)
+    copy(at(source.offset ? b.bytes(keys(position), source.offset)
+                          : keys(position)),
+         source.panels, layout.keyPanelBytes, source.map, row, source.head,
+         batch,
+         &source == &sources.back() ? barrier(Values, position.stage) : full,
+         blocks);
 }
 
 void TensorRing::bringPages(Position position, Value firstKey) {
@@ -253,7 +324,9 @@ TensorRing::Position TensorRing::bring(Value first, Value end,
         if (kernel.pages) {
           bringPages(position, row);
         } else if (blocks == 1) {
-          bringKeys(position, /*offset=*/{}, kernel.keyAt(row), place->batch);
+          bringKeys(position, /*offset=*/{},
+                    ofKeys ? kernel.queryAt(row) : kernel.keyAt(row),
+                    place->batch);
         } else {
           Value part = firstOfPart();
           bringKeys(position, b.mul(part, kGpuPanelPitch),

@@ -22,8 +22,13 @@ namespace mlir::diffattn::gpucode {
 /// that fills are at most one phase apart, which the parity distinguishes.
 ///
 /// The memory of the queries is like a stage that one tile of queries fills:
-/// the copies' bytes arrive at a barrier of its own. In a persistent block
+/// the copies' bytes arrive at a barrier of its own. In a block that refills it
 /// another barrier counts the warps that no longer need it.
+///
+/// Kernels of gradients bring dX beside queries; in that of keys the rows of a
+/// block are K1, K2 and V, and tiles Q1, Q2 and dX, in the memory of K1, K2 and
+/// V. Numbers of their queries are written by a warp, each lane of which
+/// arrives at a barrier of its own.
 ///
 /// In a cluster each block brings a part of every tile for all of them. So a
 /// stage is filled again after all of them have read it, each of which arrives
@@ -72,14 +77,14 @@ public:
   /// Leaves the stage `position` to the readers, who wait for it as for keys.
   /// Called by the same thread.
   Position lend(Position position);
-  /// Waits until all warps of a persistent block have released the queries of
-  /// this parity. Called by the same thread.
+  /// Waits until all warps of a block that refills the memory of the queries
+  /// have released it, in this parity. Called by the same thread.
   void waitForQueryPlace(Value parity);
 
   /// Waits for a tile of queries, of this parity.
   void waitForQueries(Value parity);
-  /// Releases the memory of the queries. Called by every warp of a persistent
-  /// block; `wroteThere`: threads of the block wrote to that memory.
+  /// Releases the memory of the queries. Called by every warp of a block that
+  /// refills it; `wroteThere`: threads of the block wrote to that memory.
   void releaseQueries(bool wroteThere);
   void waitForKeys(Position position);
   void waitForValues(Position position);
@@ -89,22 +94,46 @@ public:
   /// warpgroups that read; `meetReaders` waits for all of them.
   void clearHiddenValues(Position position, Value firstKey,
                          function_ref<void()> meetReaders);
+  /// Clears the rows of keys that are not valid in all operands of a tile,
+  /// which gradients are products with, and in the rows of a block of keys, as
+  /// `clearHiddenValues` does in values.
+  void clearHiddenKeys(Position position, Value firstKey,
+                       function_ref<void()> meetReaders);
+  void clearHiddenRows(Value firstKey, function_ref<void()> meetReaders);
   /// Releases the stage. Called by every warp, after its last read.
   void release(Position position);
+  /// By one warp, of a kernel of gradients of keys: until its lanes may write
+  /// the numbers of a tile's queries, and after that. Others wait for them.
+  void waitForPlace(Position position);
+  void arriveWithStatistics(Position position);
+  void waitForStatistics(Position position);
 
   /// Addresses in shared memory.
   Value queries(int64_t byteOffset);
   Value keys(Position position);
   Value values(Position position);
+  Value statistics(Position position);
 
 private:
-  enum Kind : int64_t { Keys, Values, Empty };
+  enum Kind : int64_t { Keys, Values, Empty, Statistics };
   Value barrier(Kind kind, Value stage);
   Value queryBarrier();
   Value queryPlaceBarrier();
+  /// What a map describes of the block's rows or of a tile, in panels from
+  /// `offset` bytes of their place on.
+  struct Source {
+    GpuParam map;
+    Value head;
+    int64_t offset, panels;
+  };
+  SmallVector<Source> getRowSources() const;
+  /// The last one arrives at the barrier of values.
+  SmallVector<Source> getTileSources() const;
+  void clearHidden(Value base, int64_t panels, int64_t panelBytes, int64_t rows,
+                   Value firstKey, function_ref<void()> meetReaders);
   using CopyQueries =
       function_ref<void(Value target, GpuParam map, std::array<Value, 4> at)>;
-  /// Calls `body` for all boxes of the queries of all maps.
+  /// Calls `body` for all boxes of the block's rows.
   void forQueryBoxes(CopyQueries body);
   /// Copies all panels, which lie `panelBytes` apart, of the rows from `row` on
   /// of a head of the batch or page `batch`, to `blocks` blocks.
@@ -125,6 +154,8 @@ private:
   const QueryBlock *place = nullptr;
   /// `partKeys` of a tile are brought by one of the `blocks`.
   int64_t stages, tileKeys, blocks, partKeys;
+  /// Rows are keys, and tiles queries.
+  bool ofKeys;
   Value key1Head, key2Head, valueHead;
 };
 

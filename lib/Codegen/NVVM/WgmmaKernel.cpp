@@ -22,13 +22,8 @@ using namespace mlir::diffattn::gpucode;
 
 using Values = GpuBuilder::Values;
 
-/// Registers of a thread that brings and of one that multiplies: 128 and 256
-/// threads of a block that has 168 for each. Bringing for a cluster, or one
-/// tile of queries after the other, takes more.
-struct Registers {
-  int64_t bringing, multiplying;
-};
-static constexpr Registers kOfOneTile{24, 240}, kOfMore{40, 232};
+/// Bringing for a cluster, or one tile of queries after the other, takes more.
+static constexpr WarpgroupRegisters kOfOneTile{24, 240}, kOfMore{40, 232};
 
 namespace {
 class WgmmaKernel {
@@ -51,7 +46,7 @@ private:
   void bringAll();
   void multiplyAll();
   /// Set the thread's warpgroup, and the rows of its warp and their queries.
-  void locateGroup();
+  void locateGroup() { group = getReadingGroup(kernel); }
   void locateWarp();
   void locateQueries();
   /// Multiplies all tiles of keys of a tile of queries, from the stage `start`
@@ -60,10 +55,6 @@ private:
   /// Combines the maps and stores rows. Maps that are apart may be passed
   /// through the stage `position`.
   void combine(TensorRing::Position position);
-  void meetReaders() {
-    b.namedBarrier(b.i32(WgmmaBarriers::kReaders),
-                   WgmmaBarriers::kReadingThreads);
-  }
   Value queryRow(int64_t half) {
     return b.add(b.add(warpRow, kernel.laneRow), 8 * half);
   }
@@ -96,12 +87,6 @@ WgmmaKernel::WgmmaKernel(AttentionKernel &kernel)
       keys(cast<GpuWgmmaAttr>(spec.schedule).getKvBlockSize()), softmax(kernel),
       maps(b, numMaps(), numMaps(), /*rowTiles=*/1,
            llvm::alignTo(spec.valueDim, kWgmmaDepth) / 8) {}
-
-void WgmmaKernel::locateGroup() {
-  group = b.add(
-      b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0)),
-      -1);
-}
 
 void WgmmaKernel::locateWarp() {
   locateGroup();
@@ -139,7 +124,7 @@ void WgmmaKernel::combine(TensorRing::Position position) {
                     : b.bytes(kernel.shared, layout.combine.offset);
     return b.bytes(b.bytes(all, ofWarp), b.mul(kernel.lane, 16));
   };
-  combiner.meet = [&] { meetReaders(); };
+  combiner.meet = [&] { meetReaders(b); };
   combiner.finishInMemory = true;
   if (spec.storesByMap())
     combiner.storeTile = [&](ArrayRef<Fragment> x,
@@ -158,27 +143,9 @@ void WgmmaKernel::combine(TensorRing::Position position) {
 
 void WgmmaKernel::emitRoles(Emit bring, Emit multiply) {
   ring.emplace(kernel);
-  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
-  b.branch(isFirst, [&] { ring->initBarriers(); });
-  ring->meet();
-  // A shuffle makes `warpgroup` known to be uniform in a warp: products then
-  // take their descriptions from uniform registers.
-  const Registers &registers =
-      isInCluster() || spec.isPersistent() ? kOfMore : kOfOneTile;
-  Value warpgroup =
-      b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0));
-  b.choose(
-      b.compare(LLVM::ICmpPredicate::eq, warpgroup, b.i32(0)),
-      [&]() -> Values {
-        hopper.setRegisters(registers.bringing, /*more=*/false);
-        bring();
-        return {};
-      },
-      [&]() -> Values {
-        hopper.setRegisters(registers.multiplying, /*more=*/true);
-        multiply();
-        return {};
-      });
+  emitWarpgroups(kernel, *ring,
+                 isInCluster() || spec.isPersistent() ? kOfMore : kOfOneTile,
+                 bring, multiply);
 }
 
 void WgmmaKernel::emitBlock(const QueryBlock &block) {

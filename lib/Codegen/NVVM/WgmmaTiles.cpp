@@ -6,8 +6,6 @@
 //===----------------------------------------------------------------------===//
 #include "WgmmaTiles.h"
 
-#include "llvm/Support/MathExtras.h"
-
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
@@ -44,9 +42,6 @@ void mlir::diffattn::gpucode::endTurns(AttentionKernel &kernel, Value group) {
              [&] { waitForTurn(b, group); });
 }
 
-void WgmmaTiles::meetReaders() {
-  b.namedBarrier(b.i32(Barriers::kReaders), Barriers::kReadingThreads);
-}
 WgmmaTiles::Tile WgmmaTiles::enterTile(Value number,
                                        TensorRing::Position position) {
   Value firstKey = b.mul(number, keys);
@@ -66,33 +61,21 @@ void WgmmaTiles::startKeys(int64_t map, Sums &scores,
   }
   Value described = hopper.describe(base, /*panelBytes=*/16);
   Value ofQueries = hopper.renewDescription(queries[map]);
-  const int64_t steps = llvm::divideCeil(kernel.spec.headDim, kWgmmaDepth);
-  for (int64_t step = 0; step < steps; ++step) {
-    const int64_t panel = step * kWgmmaDepth / kGpuPanelWidth,
-                  column = step * kWgmmaDepth % kGpuPanelWidth * 2;
-    hopper.multiply(
-        scores,
-        hopper.advance(ofQueries, panel * layout.queryPanelBytes + column),
-        hopper.advance(described,
-                       keyOffset + panel * layout.keyPanelBytes + column),
-        kernel.element, /*add=*/step > 0);
-  }
+  startRowProduct(hopper, scores, {ofQueries, layout.queryPanelBytes},
+                  {described, layout.keyPanelBytes}, kernel.spec.headDim,
+                  kernel.element, keyOffset);
 }
 
 void WgmmaTiles::startValues(int64_t map, ArrayRef<Fragment> probabilities,
                              TensorRing::Position position) {
   Value values =
       hopper.describe(ring.values(position), kernel.layout.keyPanelBytes);
-  for (auto [block, fragment] : llvm::enumerate(probabilities))
-    hopper.multiply(
-        sums(map), fragment,
-        hopper.advance(values, block * kWgmmaDepth * kGpuPanelPitch),
-        kernel.element);
+  startColumnProduct(hopper, sums(map), probabilities, values, kernel.element);
 }
 
 void WgmmaTiles::enterValues(Value firstKey, TensorRing::Position position) {
   ring.waitForValues(position);
-  ring.clearHiddenValues(position, firstKey, [&] { meetReaders(); });
+  ring.clearHiddenValues(position, firstKey, [&] { meetReaders(b); });
 }
 
 OnlineSoftmax::Step WgmmaTiles::exponentiate(int64_t map, Sums &scores,

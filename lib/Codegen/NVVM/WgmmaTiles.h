@@ -8,21 +8,9 @@
 #define DIFFATTN_LIB_CODEGEN_NVVM_WGMMATILES_H
 
 #include "MapCombiner.h"
-#include "TensorRing.h"
+#include "Warpgroups.h"
 
 namespace mlir::diffattn::gpucode {
-
-/// Elements that one wgmma instruction contracts.
-inline constexpr int64_t kWgmmaDepth = 16;
-
-/// The named barriers of a kernel by warpgroups, but 0: one of both warpgroups
-/// that multiply, and for each of these one at which it waits for its turn, and
-/// one of its own threads.
-struct WgmmaBarriers {
-  static constexpr int64_t kReaders = 1, kTurn = 2, kGroup = 4;
-  /// Threads that multiply.
-  static constexpr int64_t kReadingThreads = 2 * GpuWgmmaAttr::kGroupThreads;
-};
 
 /// Begins and ends turns at exponentials, before and after all tiles of a
 /// block, for warpgroup `group`, 0 or 1, of the two that multiply. Both have
@@ -107,8 +95,6 @@ private:
   void enterValues(Value firstKey, TensorRing::Position position);
   /// Turns scores into powers, and updates the state of the map.
   OnlineSoftmax::Step exponentiate(int64_t map, Sums &scores, const Tile &tile);
-
-  void meetReaders();
 
   AttentionKernel &kernel;
   GpuBuilder &b;

@@ -166,7 +166,7 @@ void diffattn_rt_device_tensor_map(void *map, int32_t operand, int32_t dtype,
   diffattn_context &c = getCurrent();
   if (!c.device->tensor_map(c.device, &tensor, map))
     return;
-  static const char *const names[] = {"q1", "k1", "q2", "k2", "v", "o"};
+  static const char *const names[] = {"q1", "k1", "q2", "k2", "v", "o", "dx"};
   char text[512];
   snprintf(text, sizeof text, "the tensor map of %s: %s", names[operand],
            c.device->last_error(c.device));

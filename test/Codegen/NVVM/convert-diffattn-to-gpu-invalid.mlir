@@ -174,3 +174,13 @@ func.func @gradients_in_too_much_memory(%q: memref<1x1x4x128xf16>, %lse: memref<
     {scale = 1.0 : f32, schedules = [#diffattn.gpu_backward<key_warps = 8, q_block_size = 64, query_warps = 4, kv_block_size = 32, stages = 4>]}
   return
 }
+
+// -----
+
+func.func @gradients_by_warpgroups_on_sm_80(%q: memref<1x1x4x64xf16>, %lse: memref<1x1x4xf32>) {
+  // expected-error @below {{expected chip sm_90a, which has wgmma, but got sm_80}}
+  diffattn.attention_backward ins(%q, %q, %q : memref<1x1x4x64xf16>, memref<1x1x4x64xf16>, memref<1x1x4x64xf16>) d_out(%q : memref<1x1x4x64xf16>)
+    lse1(%lse : memref<1x1x4xf32>) x(%q : memref<1x1x4x64xf16>) outs(d_v(%q : memref<1x1x4x64xf16>))
+    {scale = 1.0 : f32, schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_q_block_size = 64, wgmma_q_stages = 2>]}
+  return
+}

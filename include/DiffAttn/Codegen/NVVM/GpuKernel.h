@@ -74,6 +74,9 @@ struct GpuKernelSpec {
   int64_t maps = 2;
   /// K2 is K1.
   bool sharedKeys = false;
+  /// Whether a kernel of gradients makes products by warpgroups, of tiles that
+  /// tensor maps describe.
+  bool byWarpgroups = false;
   /// Masks that are code of the kernel, as from `getGpuKernelMasks`.
   SmallVector<MaskAttrInterface> masks;
   /// Element type of each operand whose elements masks load, indexed by
@@ -151,7 +154,9 @@ struct GpuKernelSpec {
   /// Products by ordinary instructions, which read operands where they lie.
   bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }
   /// Products by warpgroups, of tiles that tensor maps describe.
-  bool isWgmma() const { return isa_and_nonnull<GpuWgmmaAttr>(schedule); }
+  bool isWgmma() const {
+    return byWarpgroups || isa_and_nonnull<GpuWgmmaAttr>(schedule);
+  }
   /// Whether tiles of the result that lie within a sequence are stored by a
   /// tensor map.
   bool storesByMap() const;
@@ -183,6 +188,12 @@ struct GpuKernelSpec {
   /// counter; 0: a block for each tile.
   int64_t getPersistentBlocks() const;
   bool isPersistent() const { return getPersistentBlocks() != 0; }
+  /// Whether a block, through tensor maps, takes rows of one tile or head after
+  /// the other into the same place.
+  bool refillsRows() const {
+    return isPersistent() ||
+           (byWarpgroups && kind == GpuKernelKind::GradientQueries);
+  }
   /// Keys, of GradientKeys queries, and stages of the tiles that come into
   /// shared memory.
   int64_t getTileKeys() const;

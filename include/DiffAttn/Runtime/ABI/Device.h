@@ -104,6 +104,7 @@ typedef enum diffattn_tensor_operand {
   DIFFATTN_TENSOR_K2 = 3,
   DIFFATTN_TENSOR_V = 4,
   DIFFATTN_TENSOR_O = 5,
+  DIFFATTN_TENSOR_DX = 6,
 } diffattn_tensor_operand;
 
 /// Size and alignment of a tensor map, in bytes.

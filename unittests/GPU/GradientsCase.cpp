@@ -1,0 +1,460 @@
+//===- GradientsCase.cpp - gradients of products on the simulator ---------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "GradientsCase.h"
+
+#include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
+#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
+#include "DiffAttn/Codegen/Passes.h"
+
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <cmath>
+#include <deque>
+#include <limits>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using reference::Element;
+
+Type GradientsRun::typeOf(Element element) {
+  return element == Element::F32   ? Type(Float32Type::get(&context))
+         : element == Element::F16 ? Type(Float16Type::get(&context))
+         : element == Element::I64 ? Type(IntegerType::get(&context, 64))
+                                   : Type(BFloat16Type::get(&context));
+}
+
+GradientsRun::GradientsRun(const GradientsCase &c) : c(c) {
+  context.loadDialect<DiffAttnDialect, LLVM::LLVMDialect, NVVM::NVVMDialect,
+                      gpu::GPUDialect>();
+  DialectRegistry registry;
+  registerGpuTranslations(registry);
+  context.appendDialectRegistry(registry);
+  draw();
+  sumRows();
+  compile();
+}
+
+bool Gradients::isClean() const {
+  return llvm::all_of(
+      reports, [](const sim::LaunchReport &report) { return report.clean(); });
+}
+
+bool Gradients::has(ArrayRef<sim::FaultKind> kinds) const {
+  return llvm::any_of(reports, [&](const sim::LaunchReport &report) {
+    return llvm::any_of(kinds,
+                        [&](sim::FaultKind kind) { return report.has(kind); });
+  });
+}
+
+std::string Gradients::str() const {
+  std::string text;
+  for (const sim::LaunchReport &report : reports)
+    text += report.str();
+  return text;
+}
+
+DeviceArray &GradientsRun::make(const std::string &name, Element element,
+                                const std::string &letters,
+                                std::vector<int64_t> sizes, double offset,
+                                double scale) {
+  DeviceArray &array = arrays[name];
+  array.element = element;
+  array.letters = letters;
+  array.sizes = sizes;
+  array.strides.resize(sizes.size());
+  int64_t next = letters == "bhtw" && name != "dx" ? c.step : 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    array.strides[i] = next;
+    next *= sizes[i];
+    if (i + 1 == sizes.size() && letters == "bhtw" && name != "dx")
+      next += 8;
+  }
+  array.memory.resize(next * reference::byteSize(element));
+  array.forEach([&](int64_t, int64_t at) {
+    reference::store(element, array.memory.data() + at,
+                     offset + scale * drawNormal(11, drawn++));
+  });
+  return array;
+}
+
+void GradientsRun::draw() {
+  auto tensor = [&](const char *name, int64_t heads, int64_t length,
+                    int64_t width) {
+    return make(name, c.type, "bhtw", {c.batches, heads, length, width}, 0.0,
+                1.0)
+        .view();
+  };
+  arguments.q1 = tensor("q1", c.signal, c.queries, c.d);
+  arguments.k1 = tensor("k1", c.keyHeads, c.keys, c.d);
+  arguments.v = tensor("v", c.keyHeads, c.keys, c.dv);
+  if (c.maps == 2) {
+    arguments.q2 = tensor("q2", c.noise, c.queries, c.d);
+    arguments.k2 =
+        c.sharedKeys ? arguments.k1 : tensor("k2", c.keyHeads, c.keys, c.d);
+    arguments.lambda =
+        c.lambdaOfQueries
+            ? make("lambda", Element::F32, "bth",
+                   {c.batches, c.queries, c.signal}, 0.5, 0.4)
+                  .view()
+            : make("lambda", Element::F32, "", {}, 0.6, 0.0).view();
+  }
+  make("dx", c.type, "bhtw", {c.batches, c.signal, c.queries, c.dv}, 0.0, 1.0);
+  if (c.bias)
+    arguments.bias =
+        make("bias", c.type, "bhqk", {1, c.noise, c.queries, c.keys}, 0.0, 1.0)
+            .view();
+  auto integers = [&](const char *name, const std::string &letters,
+                      std::vector<int64_t> sizes, auto value) {
+    DeviceArray &array =
+        make(name, Element::F32, letters, std::move(sizes), 0.0, 0.0);
+    array.element = Element::I64;
+    array.memory.resize(2 * array.memory.size());
+    array.forEach([&](int64_t i, int64_t at) {
+      *reinterpret_cast<int64_t *>(array.memory.data() + at) = value(i);
+    });
+    return array.view();
+  };
+  if (c.segments) {
+    arguments.qSegments =
+        integers("q_segments", "bq", {c.batches, c.queries},
+                 [&](int64_t i) { return i % c.queries / 17; });
+    arguments.kvSegments = integers("kv_segments", "bk", {c.batches, c.keys},
+                                    [&](int64_t i) { return i % c.keys / 23; });
+  }
+  if (!c.kvLen.empty())
+    arguments.kvLen = integers("kv_len", "b", {c.batches},
+                               [&](int64_t i) { return c.kvLen[i]; });
+  if (!c.qOffset.empty())
+    arguments.qOffset = integers("q_offset", "b", {c.batches},
+                                 [&](int64_t i) { return c.qOffset[i]; });
+  // Keys that nobody sees, whatever they hold.
+  for (const char *name : {"k1", "k2", "v"})
+    if (!c.kvLen.empty() && arrays.count(name)) {
+      DeviceArray &array = arrays[name];
+      array.forEach([&](int64_t i, int64_t at) {
+        const int64_t row = i / array.sizes[3];
+        if (row % c.keys >= c.kvLen[row / c.keys / c.keyHeads])
+          reference::store(c.type, array.memory.data() + at, std::nan(""));
+      });
+    }
+  arguments.scale = static_cast<float>(c.scale);
+  arguments.left = c.left;
+  arguments.right = c.right;
+  if (c.softcap != 0.0)
+    arguments.softcap = static_cast<float>(c.softcap);
+  arguments.lambdaSigmoid = c.sigmoid;
+  const std::string wrong = reference::check(arguments);
+  require(wrong.empty(), wrong);
+  for (const std::string &name : getGradients()) {
+    DeviceArray &of = arrays[name.substr(2)];
+    make(name, c.result, "bhtw", of.sizes, 0.0, 0.0).isOutput = true;
+  }
+}
+
+void GradientsRun::sumRows() {
+  const reference::AttentionResult result = reference::attention(arguments);
+  scoreMagnitude = result.scoreMagnitude;
+  auto fill = [&](const char *name, int64_t heads,
+                  const std::vector<double> &numbers) {
+    DeviceArray &array = make(name, Element::F32, "bht",
+                              {c.batches, heads, c.queries}, 0.0, 0.0);
+    array.forEach([&](int64_t i, int64_t at) {
+      reference::store(Element::F32, array.memory.data() + at, numbers[i]);
+    });
+  };
+  fill("lse1", c.signal, result.lse1);
+  auto sum = [&](const std::vector<double> &x) {
+    std::vector<double> sums(x.size() / c.dv);
+    const DeviceArray &dX = arrays["dx"];
+    dX.forEach([&](int64_t i, int64_t at) {
+      sums[i / c.dv] +=
+          x[i] * reference::load(dX.element, dX.memory.data() + at);
+    });
+    return sums;
+  };
+  std::vector<double> d1 = sum(result.x);
+  if (c.maps == 2) {
+    fill("lse2", c.noise, result.lse2);
+    // Map 2 alone, of every signal head.
+    reference::AttentionArguments second = arguments;
+    second.q1 = arguments.q2;
+    second.k1 = arguments.k2;
+    second.q2 = second.k2 = second.lambda = {};
+    // The signal heads of a noise head read the same values.
+    require(c.noise % c.keyHeads == 0,
+            "expected heads of keys that divide those of noise");
+    const std::vector<double> x = reference::attention(second).x;
+    std::vector<double> o2(d1.size() * c.dv);
+    const int64_t row = c.queries * c.dv, perNoise = c.signal / c.noise;
+    for (int64_t head = 0; head < c.batches * c.signal; ++head)
+      std::copy_n(x.begin() + head / perNoise * row, row,
+                  o2.begin() + head * row);
+    const std::vector<double> d2 = sum(o2);
+    fill("d2", c.signal, d2);
+    for (size_t i = 0; i < d1.size(); ++i) {
+      const int64_t query = i % c.queries, head = i / c.queries % c.signal,
+                    batch = i / c.queries / c.signal;
+      double lambda = c.lambdaOfQueries
+                          ? arguments.lambda.at({batch, query, head})
+                          : arguments.lambda.at({});
+      if (c.sigmoid)
+        lambda = 1.0 / (1.0 + std::exp(-lambda));
+      d1[i] += lambda * d2[i];
+    }
+  }
+  fill("d1", c.signal, d1);
+}
+
+void GradientsRun::compile() {
+  std::string error;
+  const GpuTarget target =
+      *getGpuTarget(c.isWgmma() ? "sm_90a" : "sm_80", error);
+  if (c.isWgmma()) {
+    chip.name = target.chip;
+    chip.capability = 90;
+    chip.sharedBytesPerBlock = target.sharedBytesPerBlock;
+  }
+  GpuKernelSpec spec;
+  spec.elementType = typeOf(c.type);
+  spec.headDim = c.d;
+  spec.valueDim = c.dv;
+  spec.maps = c.maps;
+  spec.sharedKeys = c.sharedKeys;
+  spec.softcap = c.softcap != 0.0;
+  spec.scaleFirst = c.scale <= 0.0;
+  spec.elementwise = c.step != 1 || c.d % 8 != 0 || c.dv % 8 != 0;
+  spec.schedule = GpuBackwardAttr::get(
+      &context, c.keyWarps, c.qBlockSize, c.queryWarps, c.kvBlockSize, c.stages,
+      c.wgmmaQBlockSize, c.wgmmaQStages, c.wgmmaKvBlockSize, c.wgmmaKvStages);
+  SmallVector<MaskAttrInterface> masks;
+  if (c.bias)
+    masks.push_back(AdditiveBiasAttr::get(&context));
+  if (c.segments)
+    masks.push_back(SegmentMaskAttr::get(&context));
+  spec.masks = getGpuKernelMasks(&context, masks);
+  auto setMask = [&](MaskOperand operand, const char *name) {
+    if (arrays.count(name))
+      spec.maskTypes[static_cast<size_t>(operand)] =
+          typeOf(arrays[name].element);
+  };
+  setMask(MaskOperand::Bias, "bias");
+  setMask(MaskOperand::QSegments, "q_segments");
+  setMask(MaskOperand::KvSegments, "kv_segments");
+  keys = queries = spec;
+  keys.kind = GpuKernelKind::GradientKeys;
+  queries.kind = GpuKernelKind::GradientQueries;
+  keys.byWarpgroups = c.wgmmaQBlockSize != 0;
+  queries.byWarpgroups = c.wgmmaKvBlockSize != 0;
+  const Type result = typeOf(c.result);
+  auto store = [&](GpuKernelSpec &kernel, GpuGradient gradient) {
+    kernel.gradientTypes[static_cast<size_t>(gradient)] = result;
+  };
+  store(queries, GpuGradient::Q1);
+  store(keys, GpuGradient::K1);
+  store(keys, GpuGradient::V);
+  if (c.maps == 2)
+    store(queries, GpuGradient::Q2);
+  if (keys.hasSecondKeys())
+    store(keys, GpuGradient::K2);
+
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
+  gpu::GPUModuleOp kernels = getOrCreateKernelModule(*module, target);
+  getOrEmitGpuKernel(kernels, keys);
+  getOrEmitGpuKernel(kernels, queries);
+  auto made = translateGpuModule(kernels, target, llvmContext);
+  require(succeeded(made) && succeeded(optimizeGpuModule(**made, target)),
+          "expected to translate");
+  translated = std::move(*made);
+  replaceKernels(*translated);
+}
+
+void GradientsRun::replaceKernels(const llvm::Module &module) {
+  auto created = sim::Simulator::create(module, chip);
+  if (!created)
+    require(false, llvm::toString(created.takeError()));
+  simulator = std::move(*created);
+}
+
+/// Boxes of `rows` rows of 64 columns of the array `name`.
+sim::TensorMapHandle GradientsRun::encode(const std::string &name, int64_t rows,
+                                          uint64_t address) const {
+  const DeviceArray &array = arrays.at(name);
+  sim::TensorMap map;
+  map.base = address;
+  map.rank = 4;
+  map.swizzle128 = true;
+  map.box[0] = 64;
+  map.box[1] = rows;
+  for (unsigned i = 0; i < 4; ++i) {
+    map.sizes[i] = array.sizes[3 - i];
+    if (i)
+      map.strides[i - 1] = 2 * array.strides[3 - i];
+  }
+  auto handle = sim::encodeTensorMap(map);
+  if (!handle)
+    require(false, llvm::toString(handle.takeError()));
+  return *handle;
+}
+
+void GradientsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
+                          const sim::SimOptions &options, Gradients &result) {
+  const auto near = [](int64_t limit) {
+    return limit < 0 ? kGpuUnlimited : limit;
+  };
+  const int64_t perKey = c.signal / c.keyHeads;
+  const std::map<std::string, int64_t> numbers = {
+      {"queries", c.queries},
+      {"keys", c.keys},
+      {"signal_per_noise", c.signal / c.noise},
+      {"signal_per_key1", perKey},
+      {"signal_per_value", perKey},
+      {"noise_per_key2", c.noise / c.keyHeads},
+      {"signal_per_lambda", 1},
+      {"window_left", near(c.left)},
+      {"window_right", near(c.right)},
+      {"left_limit", c.left},
+      {"right_limit", c.right},
+      {"flags", c.sigmoid ? GpuFlagLambdaSigmoid : 0}};
+  const double log2e = 1.4426950408889634;
+  const std::map<std::string, double> reals = {
+      {"score_scale", c.softcap != 0.0      ? 2.0 * log2e * c.scale / c.softcap
+                      : spec.scaledScores() ? c.scale
+                                            : c.scale * log2e},
+      {"softcap", c.softcap},
+      {"gradient_scale", c.scale}};
+  std::map<std::string, uint64_t> addresses;
+  std::vector<sim::KernelArgument> values;
+  // Arguments point to them.
+  std::deque<sim::TensorMapHandle> maps;
+  for (GpuParam param : getGpuParams(spec)) {
+    const GpuParamRow &row = getGpuParam(param);
+    const std::string name = row.name.str();
+    if (row.type == GpuParamType::TensorMap) {
+      const std::string of = name.substr(0, name.rfind('_'));
+      DeviceArray &array = arrays.at(of);
+      addresses[of] =
+          simulator->registerBuffer(array.memory.data(), array.memory.size(),
+                                    of, {false, /*initialized=*/true});
+      // Rows of the block, or of a tile.
+      const bool isOfQueries = of[0] != 'k' && of[0] != 'v',
+                 isRow = isOfQueries ==
+                         (spec.kind == GpuKernelKind::GradientQueries);
+      maps.push_back(encode(of, isRow ? spec.getRows() : spec.getTileKeys(),
+                            addresses[of]));
+      values.push_back(sim::KernelArgument::map(maps.back()));
+    } else if (row.type == GpuParamType::Pointer) {
+      auto found = arrays.find(name);
+      if (found == arrays.end()) {
+        values.push_back(sim::KernelArgument::pointer(0));
+        continue;
+      }
+      DeviceArray &array = found->second;
+      addresses[name] = simulator->registerBuffer(
+          array.memory.data(), array.memory.size(), name,
+          {array.isOutput, /*initialized=*/true});
+      values.push_back(sim::KernelArgument::pointer(addresses[name]));
+    } else if (row.type == GpuParamType::I64 && !numbers.count(name)) {
+      const auto cut = name.rfind('_');
+      auto found = arrays.find(name.substr(0, cut));
+      int64_t stride = 0;
+      if (found != arrays.end()) {
+        const DeviceArray &array = found->second;
+        const auto axis = array.letters.find(name[cut + 1]);
+        if (axis != std::string::npos && array.sizes[axis] != 1)
+          stride = array.strides[axis];
+      }
+      values.push_back(sim::KernelArgument::i64(stride));
+    } else if (row.type == GpuParamType::F32) {
+      values.push_back(
+          sim::KernelArgument::f32(static_cast<float>(reals.at(name))));
+    } else if (row.type == GpuParamType::I64) {
+      values.push_back(sim::KernelArgument::i64(numbers.at(name)));
+    } else {
+      values.push_back(
+          sim::KernelArgument::i32(static_cast<int32_t>(numbers.at(name))));
+    }
+  }
+  sim::LaunchShape shape;
+  shape.grid = grid;
+  shape.block = {static_cast<uint32_t>(spec.getThreads())};
+  shape.dynamicSharedBytes =
+      static_cast<uint32_t>(spec.getSharedLayout().total);
+  auto report = simulator->launch(spec.getName(), shape, values, options);
+  if (!report)
+    require(false, llvm::toString(report.takeError()));
+  result.mmaFlops += report->stats.mmaFlops;
+  result.conflicts +=
+      report->stats.ldmatrixConflicts + report->stats.copyConflicts;
+  result.reports.push_back(std::move(*report));
+  for (auto &[name, address] : addresses)
+    simulator->releaseBuffer(address);
+}
+
+Gradients GradientsRun::run(const sim::SimOptions &options,
+                            std::optional<GpuKernelKind> alone) {
+  for (auto &[name, array] : arrays)
+    if (array.isOutput)
+      llvm::fill(array.memory, 0xff);
+  auto blocks = [](int64_t count, int64_t each) {
+    return static_cast<uint32_t>(llvm::divideCeil(count, each));
+  };
+  const auto batches = static_cast<uint32_t>(c.batches);
+  Gradients result;
+  if (alone != GpuKernelKind::GradientQueries)
+    launch(keys,
+           {blocks(c.keys, keys.getRows()), static_cast<uint32_t>(c.keyHeads),
+            batches},
+           options, result);
+  if (alone != GpuKernelKind::GradientKeys)
+    launch(queries,
+           {blocks(c.queries, queries.getRows()),
+            static_cast<uint32_t>(c.noise), batches},
+           options, result);
+  for (const std::string &name : getGradients()) {
+    const bool isOfQueries = name[2] == 'q';
+    if (alone && isOfQueries != (alone == GpuKernelKind::GradientQueries))
+      continue;
+    const DeviceArray &array = arrays[name];
+    array.forEach([&](int64_t, int64_t at) {
+      result.values[name].push_back(
+          reference::load(array.element, array.memory.data() + at));
+    });
+  }
+  return result;
+}
+
+double GradientsRun::worst(const Gradients &got) const {
+  reference::AttentionGradients expected =
+      reference::attentionBackward(arguments, arrays.at("dx").view());
+  if (c.sharedKeys)
+    for (size_t i = 0; i < expected.k1.values.size(); ++i) {
+      expected.k1.values[i] += expected.k2.values[i];
+      expected.k1.magnitudes[i] += expected.k2.magnitudes[i];
+    }
+  const std::map<std::string, const reference::Gradient *> all = {
+      {"d_q1", &expected.q1},
+      {"d_k1", &expected.k1},
+      {"d_q2", &expected.q2},
+      {"d_k2", &expected.k2},
+      {"d_v", &expected.v}};
+  const double bound = reference::errorBound(
+      c.type, c.d, c.queries * c.signal + c.keys, scoreMagnitude);
+  double worst = 0.0;
+  for (const auto &[name, values] : got.values) {
+    const reference::Gradient &of = *all.at(name);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double allowed =
+          bound * (of.magnitudes[i] + std::abs(of.values[i])) + 1e-30;
+      const double error = std::abs(values[i] - of.values[i]) / allowed;
+      if (!(error <= worst))
+        worst =
+            std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+    }
+  }
+  return worst;
+}

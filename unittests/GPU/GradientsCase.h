@@ -1,0 +1,156 @@
+//===- GradientsCase.h - gradients of products on the simulator -*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_UNITTESTS_GPU_GRADIENTSCASE_H
+#define DIFFATTN_UNITTESTS_GPU_GRADIENTSCASE_H
+
+#include "GpuOperands.h"
+
+#include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+#include "DiffAttn/Testing/Reference/AttentionBackward.h"
+#include "DiffAttn/Testing/Simulator/Simulator.h"
+
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mlir::diffattn {
+
+/// A call of both kernels of products, and the schedule of these.
+struct GradientsCase {
+  std::string name;
+  reference::Element type = reference::Element::BF16,
+                     result = reference::Element::BF16;
+  int64_t d = 64, dv = 128, maps = 2;
+  bool sharedKeys = false;
+  /// `keyHeads` of K1, K2 and V each.
+  int64_t batches = 1, signal = 1, noise = 1, keyHeads = 1, queries = 40,
+          keys = 75;
+  int64_t left = -1, right = -1;
+  double scale = 0.17, softcap = 0.0;
+  /// [B,Tq,Hs], else one number.
+  bool lambdaOfQueries = false, sigmoid = false;
+  bool bias = false, segments = false;
+  /// A number for each batch; -1: not given.
+  std::vector<int64_t> kvLen, qOffset;
+  /// Elements between neighbours.
+  int64_t step = 1;
+  int64_t keyWarps = 4, qBlockSize = 32, queryWarps = 4, kvBlockSize = 32,
+          stages = 2;
+  /// On sm_90a, of kernels by warpgroups; 0: those of the numbers above.
+  int64_t wgmmaQBlockSize = 0, wgmmaQStages = 0, wgmmaKvBlockSize = 0,
+          wgmmaKvStages = 0;
+  bool isWgmma() const { return wgmmaQBlockSize || wgmmaKvBlockSize; }
+};
+
+inline std::ostream &operator<<(std::ostream &os, const GradientsCase &c) {
+  return os << c.name;
+}
+
+/// An operand in memory; `letters` name its axes as parameters do.
+struct DeviceArray {
+  reference::Element element = reference::Element::F32;
+  std::string letters;
+  std::vector<int64_t> sizes, strides;
+  std::vector<uint8_t> memory;
+  bool isOutput = false;
+
+  reference::View view() const {
+    reference::View view(memory.data(), element, sizes);
+    view.strides = strides;
+    return view;
+  }
+  /// The elements, dense, one after another.
+  template <typename Body>
+  void forEach(Body body) const {
+    int64_t count = 1;
+    for (int64_t size : sizes)
+      count *= size;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t rest = i, offset = 0;
+      for (size_t axis = sizes.size(); axis-- > 0;) {
+        offset += rest % sizes[axis] * strides[axis];
+        rest /= sizes[axis];
+      }
+      body(i, offset * reference::byteSize(element));
+    }
+  }
+};
+
+/// The results of both kernels, and the faults of their launches.
+struct Gradients {
+  std::map<std::string, std::vector<double>> values;
+  uint64_t mmaFlops = 0, conflicts = 0;
+  std::vector<sim::LaunchReport> reports;
+  bool isClean() const;
+  bool has(llvm::ArrayRef<sim::FaultKind> kinds) const;
+  /// What the reports say.
+  std::string str() const;
+};
+
+/// Both kernels of a case, on operands that are drawn. dX is d_out, as without
+/// norm, gate and scale of the output, and its row sums are those of f64.
+class GradientsRun {
+public:
+  explicit GradientsRun(const GradientsCase &c);
+
+  /// With `alone`, that kernel without the other one, whose gradients stay NaN.
+  Gradients run(const sim::SimOptions &options,
+                std::optional<GpuKernelKind> alone = std::nullopt);
+  /// The largest error in units of the bound, of gradients that a kernel of the
+  /// run stores.
+  double worst(const Gradients &gradients) const;
+  /// The kernels as they go to NVPTX, and one of them by its kind.
+  const llvm::Module &getKernels() const { return *translated; }
+  const GpuKernelSpec &getSpec(GpuKernelKind kind) const {
+    return kind == GpuKernelKind::GradientKeys ? keys : queries;
+  }
+  /// Runs `module` in the place of these from now on.
+  void replaceKernels(const llvm::Module &module);
+  std::map<std::string, DeviceArray> arrays;
+
+private:
+  Type typeOf(reference::Element element);
+  /// Drawn, and 16 bytes behind each row.
+  DeviceArray &make(const std::string &name, reference::Element element,
+                    const std::string &letters, std::vector<int64_t> sizes,
+                    double offset, double scale);
+  void draw();
+  void sumRows();
+  void compile();
+  /// Adds to `result` what a launch tells.
+  void launch(const GpuKernelSpec &spec, sim::Dim3 grid,
+              const sim::SimOptions &options, Gradients &result);
+  sim::TensorMapHandle encode(const std::string &name, int64_t rows,
+                              uint64_t address) const;
+  std::vector<std::string> getGradients() const {
+    std::vector<std::string> names = {"d_q1", "d_k1", "d_v"};
+    if (c.maps == 2)
+      names.emplace_back("d_q2");
+    if (c.maps == 2 && !c.sharedKeys)
+      names.emplace_back("d_k2");
+    return names;
+  }
+
+  const GradientsCase c;
+  MLIRContext context{MLIRContext::Threading::DISABLED};
+  reference::AttentionArguments arguments;
+  double scoreMagnitude = 0.0;
+  GpuKernelSpec keys, queries;
+  sim::SimChip chip;
+  llvm::LLVMContext llvmContext;
+  std::unique_ptr<llvm::Module> translated;
+  std::unique_ptr<sim::Simulator> simulator;
+  size_t drawn = 0;
+};
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_UNITTESTS_GPU_GRADIENTSCASE_H
