@@ -127,8 +127,8 @@ TEST(GpuWgmmaGradientsCount, MakesNoProductTwice) {
 }
 
 namespace {
-/// What an injection must show: one of the faults, or with `wrong`, a result
-/// beyond the bound instead.
+/// Outcomes of which an injection must show one: the faults or, with `wrong`, a
+/// result beyond the bound.
 struct Expected {
   HopperInjection injection;
   std::vector<FaultKind> kinds;
@@ -186,7 +186,7 @@ static void expectAllFound(GpuKernelKind kind) {
     ASSERT_FALSE(llvm::verifyModule(*broken, &os)) << message;
     run.replaceKernels(*broken);
     bool found = false;
-    std::string said;
+    std::string reports;
     for (sim::CopyTiming copies :
          {sim::CopyTiming::Late, sim::CopyTiming::Early})
       for (uint64_t order : {0, 1, 2}) {
@@ -198,9 +198,9 @@ static void expectAllFound(GpuKernelKind kind) {
         const Gradients result = run.run(options, kind);
         found = result.has(expected.kinds) ||
                 (expected.wrong && run.worst(result) > 1.0);
-        said += result.str();
+        reports += result.str();
       }
-    EXPECT_TRUE(found) << what << ": " << said;
+    EXPECT_TRUE(found) << what << ": " << reports;
   }
 }
 

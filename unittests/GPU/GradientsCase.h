@@ -92,7 +92,7 @@ struct Gradients {
   std::vector<sim::LaunchReport> reports;
   bool isClean() const;
   bool has(llvm::ArrayRef<sim::FaultKind> kinds) const;
-  /// What the reports say.
+  /// Text of the reports.
   std::string str() const;
 };
 

@@ -24,7 +24,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-/// What brings finds rows and tiles of one head after the other.
+/// Registers of this kernel. The thread that brings computes the rows and tiles
+/// of one head after the other, for which it needs 40.
 static constexpr WarpgroupRegisters kRegistersOfQueries{40, 232};
 
 namespace {

@@ -119,15 +119,15 @@ private:
   Value barrier(Kind kind, Value stage);
   Value queryBarrier();
   Value queryPlaceBarrier();
-  /// What a map describes of the block's rows or of a tile, in panels from
-  /// `offset` bytes of their place on.
+  /// Panels of the block's rows or of a tile that one tensor map describes,
+  /// `offset` bytes behind the first byte of these rows in shared memory.
   struct Source {
     GpuParam map;
     Value head;
     int64_t offset, panels;
   };
   SmallVector<Source> getRowSources() const;
-  /// The last one arrives at the barrier of values.
+  /// Panels of a tile; the last source arrives at the barrier of values.
   SmallVector<Source> getTileSources() const;
   void clearHidden(Value base, int64_t panels, int64_t panelBytes, int64_t rows,
                    Value firstKey, function_ref<void()> meetReaders);

@@ -21,8 +21,8 @@ void mlir::diffattn::gpucode::emitWarpgroups(
   Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
   b.branch(isFirst, [&] { ring.initBarriers(); });
   ring.meet();
-  // The same in all lanes of a warp, and known to be: products then take their
-  // descriptions from uniform registers.
+  // A shuffle makes `warpgroup` known to be uniform in a warp: products then
+  // take their descriptions from uniform registers.
   Value warpgroup =
       b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0));
   b.choose(

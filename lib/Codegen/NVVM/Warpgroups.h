@@ -15,9 +15,9 @@ namespace mlir::diffattn::gpucode {
 /// Elements that one wgmma instruction contracts.
 inline constexpr int64_t kWgmmaDepth = 16;
 
-/// The named barriers of a kernel by warpgroups, but 0: where both warpgroups
-/// that multiply meet, and from a number on one for each of them, where it
-/// waits for its turn, and where its own threads meet.
+/// The named barriers of a kernel by warpgroups, but 0: one of both warpgroups
+/// that multiply, and for each of these one at which it waits for its turn, and
+/// one of its own threads.
 struct WgmmaBarriers {
   static constexpr int64_t kReaders = 1, kTurn = 2, kGroup = 4;
   /// Threads that multiply.
@@ -30,20 +30,20 @@ struct WarpgroupRegisters {
   int64_t bringing, multiplying;
 };
 
-/// The rest of a kernel by warpgroups: the barriers of `ring` are made, then
-/// warpgroup 0 does what `bring` emits, and 1 and 2 what `multiply` does.
+/// Emits the rest of a kernel by warpgroups: makes the barriers of `ring`; then
+/// warpgroup 0 runs the code of `bring`, and 1 and 2 that of `multiply`.
 void emitWarpgroups(AttentionKernel &kernel, TensorRing &ring,
                     const WarpgroupRegisters &registers,
                     function_ref<void()> bring, function_ref<void()> multiply);
 
-/// Of the two warpgroups that multiply, that of this thread: 0 or 1, i32, known
-/// to be the same in all lanes of a warp.
+/// Index of this thread's warpgroup among the two that multiply: 0 or 1, an
+/// i32, known to be uniform in a warp.
 Value getReadingGroup(AttentionKernel &kernel);
-/// Where the threads of both wait for one another.
+/// Synchronizes the threads of both.
 void meetReaders(GpuBuilder &b);
 
-/// Rows of 16-bit columns in panels of shared memory: what a product of
-/// warpgroups reads, and the bytes from one panel to the next.
+/// Rows of 16-bit columns in panels of shared memory: the matrix description
+/// for a product of warpgroups, and the bytes from one panel to the next.
 struct PanelRows {
   Value description;
   int64_t panelBytes;
