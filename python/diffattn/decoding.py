@@ -75,10 +75,10 @@ class Batch:
     """Prompts that are continued together."""
 
     ids: list[list[int]]
-    #: For each prompt what makes text of its tokens, or None: they stay tokens.
+    #: The stream that makes text of a prompt's tokens, for each prompt, or None: they stay tokens.
     streams: list[TextStream | None]
     sampler: Sampler
-    #: One for each prompt.
+    #: The seed of each prompt.
     seeds: list[int]
     #: The number of tokens that may follow each prompt, from 1.
     limit: int

@@ -147,6 +147,19 @@ bool isOfBarriers(HopperInjection injection) {
          injection == HopperInjection::CountMore;
 }
 
+/// Places of an instruction that are changed, one after another.
+enum class Places {
+  /// One in the middle: for a row whose kernel has the instructions of another
+  /// row's, which differs in widths alone.
+  Middle,
+  /// The first, the last, and one between them.
+  Some,
+  /// Places of `Some`, and all of products.
+  AllProducts,
+  /// Places of `AllProducts`, and all arrivals at barriers and waits.
+  AllBarriers,
+};
+
 /// The kernel of a signature, of which some order in some of the shapes shows
 /// every change.
 class Broken {
@@ -154,14 +167,12 @@ public:
   Broken(const Signature &signature, std::vector<Shape> shapes)
       : signature(signature), shapes(std::move(shapes)) {}
   /// Expects that each injection for which `isPart` holds has places in the
-  /// kernel and is found there, except at places for which `isIdle` holds. Each
-  /// is tried at the first place, the last, and one between them; with
-  /// `atAllBarriers`, those of arrivals and waits at every place.
+  /// kernel and is found at `places`, except those for which `isIdle` holds.
   void expectAllFound(
       llvm::function_ref<bool(HopperInjection)> isPart,
       llvm::function_ref<bool(HopperInjection, unsigned at, unsigned count)>
           isIdle = [](HopperInjection, unsigned, unsigned) { return false; },
-      bool atAllBarriers = false);
+      Places places = Places::AllProducts);
 
 private:
   /// Whether some order of threads and timing of copies shows it.
@@ -225,7 +236,7 @@ private:
 void Broken::expectAllFound(
     llvm::function_ref<bool(HopperInjection)> isPart,
     llvm::function_ref<bool(HopperInjection, unsigned, unsigned)> isIdle,
-    bool atAllBarriers) {
+    Places places) {
   CompiledCase compiled(signature);
   Outcome whole;
   for (const Shape &shape : shapes) {
@@ -243,10 +254,14 @@ void Broken::expectAllFound(
         sim::countInjections(*alone, name, expected.injection);
     EXPECT_EQ(count > 0, isPart(expected.injection))
         << stringifyInjection(expected.injection).str();
-    const bool everywhere = isOfProducts(expected.injection) ||
-                            (atAllBarriers && isOfBarriers(expected.injection));
-    const unsigned step = everywhere ? 1 : std::max(1u, (count + 1) / 2);
-    for (unsigned at = 0; at < count; at += step) {
+    const bool isOne = places == Places::Middle;
+    const bool everywhere =
+        (places >= Places::AllProducts && isOfProducts(expected.injection)) ||
+        (places == Places::AllBarriers && isOfBarriers(expected.injection));
+    const unsigned step = isOne        ? count
+                          : everywhere ? 1
+                                       : std::max(1u, (count + 1) / 2);
+    for (unsigned at = isOne ? count / 2 : 0; at < count; at += step) {
       if (isIdle(expected.injection, at, count))
         continue;
       std::unique_ptr<llvm::Module> broken = llvm::CloneModule(*alone);
@@ -261,6 +276,30 @@ void Broken::expectAllFound(
           << " of " << count << ": " << reports;
     }
   }
+}
+
+bool combinesInStage(const GpuWgmmaRow &row) {
+  return row.placement == GpuPlacement::Apart && row.valueDim > row.headDim;
+}
+
+/// Whether `row` is the first of `rows` with its value of `getKind`.
+template <typename Kind>
+bool isFirst(const GpuWgmmaRow &row, llvm::ArrayRef<GpuWgmmaRow> rows,
+             Kind getKind) {
+  const GpuWgmmaRow &first = *llvm::find_if(
+      rows, [&](const GpuWgmmaRow &of) { return getKind(of) == getKind(row); });
+  auto identify = [](const GpuWgmmaRow &of) {
+    return std::tuple(of.headDim, of.valueDim, of.keys, of.stages, of.maps);
+  };
+  return identify(first) == identify(row);
+}
+
+/// The parts of a row that decide which instructions its kernel has; its widths
+/// decide how many of them there are.
+auto getInstructions(const GpuWgmmaRow &row) {
+  return std::tuple(row.placement, row.maps, row.overlap, row.cluster > 1,
+                    row.sharedKeys, combinesInStage(row),
+                    row.persistentBlocks > 0);
 }
 
 class GpuWgmmaFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
@@ -299,24 +338,16 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
            (injection == HopperInjection::PackEarly && isBoth) ||
            (injection == HopperInjection::VoteAll && isBoth && at == 0);
   };
-  Broken(s, {shape, ofOneTile}).expectAllFound(isPart, isIdle);
-}
-
-bool combinesInStage(const GpuWgmmaRow &row) {
-  return row.placement == GpuPlacement::Apart && row.valueDim > row.headDim;
-}
-
-/// Whether it is the first row with persistent blocks of which the maps meet
-/// where they do: arrivals and waits of the others are the same.
-bool isFirstOfItsKind(const GpuWgmmaRow &row) {
-  const GpuWgmmaRow &first =
-      *llvm::find_if(getGpuWgmmaTable(), [&](const GpuWgmmaRow &other) {
-        return other.persistentBlocks && other.placement == row.placement &&
-               combinesInStage(other) == combinesInStage(row);
-      });
-  return std::tie(first.headDim, first.valueDim, first.sharedKeys,
-                  first.maps) ==
-         std::tie(row.headDim, row.valueDim, row.sharedKeys, row.maps);
+  // The order of products depends on where maps are and what runs beside them.
+  auto getOrder = [](const GpuWgmmaRow &of) {
+    return std::tuple(of.placement, of.overlap);
+  };
+  const std::vector<GpuWgmmaRow> rows = getWgmmaRowsOfBlocks();
+  const Places places =
+      isFirst(GetParam(), rows, getOrder)          ? Places::AllProducts
+      : isFirst(GetParam(), rows, getInstructions) ? Places::Some
+                                                   : Places::Middle;
+  Broken(s, {shape, ofOneTile}).expectAllFound(isPart, isIdle, places);
 }
 
 class GpuPersistentFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
@@ -340,13 +371,21 @@ TEST_P(GpuPersistentFaultTest, IsFound) {
     shapes.push_back({1, 64 * 5, row.keys});
     shapes.back().length = row.keys - 3;
   }
+  // Arrivals and waits are the same where maps meet at the same place.
+  auto getMeeting = [](const GpuWgmmaRow &of) {
+    return std::tuple(of.placement, combinesInStage(of),
+                      of.persistentBlocks > 0);
+  };
+  const Places places =
+      isFirst(row, getGpuWgmmaTable(), getMeeting)        ? Places::AllBarriers
+      : isFirst(row, getGpuWgmmaTable(), getInstructions) ? Places::Some
+                                                          : Places::Middle;
   Broken(s, shapes).expectAllFound(
       [&](HopperInjection injection) {
         return (isBoth || !isOfStores(injection)) && !isOfClusters(injection) &&
                injection != HopperInjection::PackEarly;
       },
-      [](HopperInjection, unsigned, unsigned) { return false; },
-      /*atAllBarriers=*/isFirstOfItsKind(row));
+      [](HopperInjection, unsigned, unsigned) { return false; }, places);
 }
 
 /// Whether a run shows that boxes of the map `wrong` have `more` rows more: by

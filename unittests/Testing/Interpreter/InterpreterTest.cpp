@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // What the options and values do. Ops are compared with NumPy by
-// test/python/test_interpreter_*.py.
+// test/python/tools/test_interpreter_*.py.
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Testing/Interpreter/Interpreter.h"
