@@ -176,8 +176,8 @@ Value TensorRing::statistics(Position position) {
   return b.bytes(keys(position), layout.statisticsOffset);
 }
 
-void TensorRing::clearHidden(Value base, int64_t panels, int64_t panelBytes,
-                             int64_t rows, Value firstKey,
+void TensorRing::clearHidden(function_ref<Value()> getBase, int64_t panels,
+                             int64_t panelBytes, int64_t rows, Value firstKey,
                              function_ref<void()> meetReaders) {
   const int64_t readers = kernel.spec.getReadingThreads();
   Value limit = kernel.masks->keyLimit;
@@ -188,7 +188,7 @@ void TensorRing::clearHidden(Value base, int64_t panels, int64_t panelBytes,
     constexpr int64_t chunks = kGpuPanelPitch / kChunkBytes;
     Value reader = b.add(kernel.thread, -GpuWgmmaAttr::kGroupThreads);
     Value row = b.divU(reader, chunks), hidden = b.sub(limit, firstKey);
-    Value start = b.bytes(base, b.mul(reader, kChunkBytes));
+    Value start = b.bytes(getBase(), b.mul(reader, kChunkBytes));
     Value zero = b.i32(0);
     for (int64_t first = 0; first < rows; first += readers / chunks) {
       Value clear =
@@ -210,22 +210,22 @@ void TensorRing::clearHidden(Value base, int64_t panels, int64_t panelBytes,
 
 void TensorRing::clearHiddenValues(Position position, Value firstKey,
                                    function_ref<void()> meetReaders) {
-  clearHidden(values(position), layout.valuePanels, layout.keyPanelBytes,
-              tileKeys, firstKey, meetReaders);
+  clearHidden([&] { return values(position); }, layout.valuePanels,
+              layout.keyPanelBytes, tileKeys, firstKey, meetReaders);
 }
 
 void TensorRing::clearHiddenKeys(Position position, Value firstKey,
                                  function_ref<void()> meetReaders) {
-  clearHidden(keys(position),
+  clearHidden([&] { return keys(position); },
               layout.valueOffset / layout.keyPanelBytes + layout.valuePanels,
               layout.keyPanelBytes, tileKeys, firstKey, meetReaders);
 }
 
 void TensorRing::clearHiddenRows(Value firstKey,
                                  function_ref<void()> meetReaders) {
-  clearHidden(queries(0), layout.queries.bytes / layout.queryPanelBytes,
-              layout.queryPanelBytes, kernel.spec.getRows(), firstKey,
-              meetReaders);
+  clearHidden(
+      [&] { return queries(0); }, layout.queries.bytes / layout.queryPanelBytes,
+      layout.queryPanelBytes, kernel.spec.getRows(), firstKey, meetReaders);
 }
 
 void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,

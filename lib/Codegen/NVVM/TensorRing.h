@@ -129,8 +129,11 @@ private:
   SmallVector<Source> getRowSources() const;
   /// Panels of a tile; the last source arrives at the barrier of values.
   SmallVector<Source> getTileSources() const;
-  void clearHidden(Value base, int64_t panels, int64_t panelBytes, int64_t rows,
-                   Value firstKey, function_ref<void()> meetReaders);
+  /// Makes rows of hidden keys zeros, of `panels` that lie from what `getBase`
+  /// emits on: only where there are some.
+  void clearHidden(function_ref<Value()> getBase, int64_t panels,
+                   int64_t panelBytes, int64_t rows, Value firstKey,
+                   function_ref<void()> meetReaders);
   using CopyQueries =
       function_ref<void(Value target, GpuParam map, std::array<Value, 4> at)>;
   /// Calls `body` for all boxes of the block's rows.
