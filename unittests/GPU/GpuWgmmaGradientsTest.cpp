@@ -129,14 +129,14 @@ TEST(GpuWgmmaGradientsCount, MakesNoProductTwice) {
 namespace {
 /// Outcomes of which an injection must show one: the faults or, with `wrong`, a
 /// result beyond the bound.
-struct Expected {
+struct FaultOfGradients {
   HopperInjection injection;
   std::vector<FaultKind> kinds;
   bool wrong = false;
 };
 } // namespace
 
-static const Expected kExpected[] = {
+static const FaultOfGradients kFaultsOfGradients[] = {
     {HopperInjection::ExpectMore, {FaultKind::Deadlock}},
     {HopperInjection::ExpectLess,
      {FaultKind::Deadlock, FaultKind::BarrierMismatch, FaultKind::NotArrived,
@@ -174,7 +174,7 @@ static void expectAllFound(GpuKernelKind kind) {
   for (llvm::Function &function : llvm::make_early_inc_range(*alone))
     if (!function.isDeclaration() && function.getName() != name)
       function.eraseFromParent();
-  for (auto [i, expected] : llvm::enumerate(kExpected)) {
+  for (auto [i, expected] : llvm::enumerate(kFaultsOfGradients)) {
     const std::string what = stringifyInjection(expected.injection).str();
     const unsigned count =
         sim::countInjections(*alone, name, expected.injection);
