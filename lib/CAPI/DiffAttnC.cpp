@@ -416,7 +416,7 @@ int32_t diffattn_explain(const char *facts, size_t facts_bytes, char **rows) {
   std::string text;
   llvm::raw_string_ostream(text)
       << llvm::json::Value(llvm::json::Array(explain(*read).rows));
-  return giveText(text, rows);
+  return copyText(text, rows);
 }
 
 int32_t diffattn_explanation_table(const char *explanation,
@@ -427,7 +427,7 @@ int32_t diffattn_explanation_table(const char *explanation,
   auto read = readExplanation({explanation, explanation_bytes});
   if (!read)
     return fail(read.takeError());
-  return giveText(read->getTable(), table);
+  return copyText(read->getTable(), table);
 }
 
 int32_t diffattn_judge(const diffattn_program *program, const char *ir,
