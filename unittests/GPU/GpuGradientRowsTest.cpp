@@ -7,6 +7,7 @@
 #include "DiffAttn/Codegen/NVVM/GpuKernel.h"
 #include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
 #include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
+#include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Testing/Reference/Attention.h"
 #include "DiffAttn/Testing/Simulator/Simulator.h"
 #include "GpuOperands.h"
