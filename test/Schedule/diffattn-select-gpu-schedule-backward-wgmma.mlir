@@ -38,7 +38,7 @@ func.func @wide_keys(%q: !wide, %k: !wide, %l: tensor<f32>, %lse: !lse) -> !wide
 }
 
 // CHECK-LABEL: func.func @softcap_and_bias
-// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16>]
 // SAYS: Reason="expected widths that are multiples of 8, but got 36 and 36; expected no additive bias, but got one; expected no softcap, but got one", Summary="gradients of attention do not use wgmma"
 func.func @softcap_and_bias(%q: !odd, %k: !odd, %b: tensor<1x1x?x?xbf16>, %l: tensor<f32>, %lse: !lse) -> !odd {
   %r = diffattn.attention_backward ins(%q, %q, %q, %k, %q : !odd, !odd, !odd, !odd, !odd) d_out(%q : !odd) lambda(%l : tensor<f32>) bias(%b : tensor<1x1x?x?xbf16>)
