@@ -110,11 +110,10 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
                               << entry;
     // attention_c45
     if (StringRef saved = op.getSavedRows();
-        !saved.empty() && isa<GpuWgmmaAttr, GpuSplitKVAttr>(schedule))
+        !saved.empty() && isa<GpuSplitKVAttr>(schedule))
       return op.emitOpError()
              << "expected no " << saved
-             << " with gpu_wgmma and gpu_split_kv, whose kernels do not write "
-                "it, but got "
+             << " with gpu_split_kv, whose kernels do not write it, but got "
              << entry;
     // attention_c47
     if (op.getO2() && schedule.getTarget() == ScheduleTarget::CPU)

@@ -64,10 +64,11 @@ std::string mlir::diffattn::getTensorMapReason(AttentionOp op) {
              std::to_string(rows);
   }
   const std::tuple<StringRef, Value, bool> operands[] = {
-      {"q1", op.getQ1(), true},     {"k1", op.getK1(), true},
-      {"q2", op.getQ2(), true},     {"k2", op.getK2(), true},
-      {"v", op.getV(), true},       {"init", op.getInit(), false},
-      {"gate", op.getGate(), false}};
+      {"q1", op.getQ1(), true},      {"k1", op.getK1(), true},
+      {"q2", op.getQ2(), true},      {"k2", op.getK2(), true},
+      {"v", op.getV(), true},        {"init", op.getInit(), false},
+      {"gate", op.getGate(), false}, {"x", op.getX(), false},
+      {"o2", op.getO2(), false}};
   for (auto [name, operand, isMapped] : operands)
     if (std::string reason = getReason(name, operand, isMapped);
         !reason.empty())

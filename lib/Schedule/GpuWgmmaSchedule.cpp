@@ -108,8 +108,6 @@ static SmallVector<std::string> getReasons(const GpuAttentionShape &shape,
                       "kv_segments");
   if (shape.softcap)
     reasons.push_back("expected no softcap, but got one");
-  if (shape.savesRows)
-    reasons.push_back("expected no destination of x or o2, but got one");
   return reasons;
 }
 

@@ -330,7 +330,7 @@ func.func @attention_c44_rank(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: 
 // -----
 
 func.func @attention_c45(%q: memref<1x2x8x16xbf16>, %l: memref<f32>) {
-  // expected-error @below {{'diffattn.attention' op expected no x with gpu_wgmma and gpu_split_kv, whose kernels do not write it, but got #diffattn.gpu_split_kv}}
+  // expected-error @below {{'diffattn.attention' op expected no x with gpu_split_kv, whose kernels do not write it, but got #diffattn.gpu_split_kv}}
   diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>,
          memref<1x2x8x16xbf16>, memref<1x2x8x16xbf16>) lambda(%l : memref<f32>) outs(%q : memref<1x2x8x16xbf16>)
          x(%q : memref<1x2x8x16xbf16>) {scale = 1.0 : f32, norm = #diffattn.norm<rms>, schedules = [#diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>]}

@@ -280,6 +280,9 @@ void MapCombiner::finishPassed(Value passed, ArrayRef<Value> squares,
   constexpr int64_t atOnce = 4;
   const int64_t maxStart = (tiles - 1) / atOnce * atOnce * 8;
   Epilogue epilogue(kernel, place.batch, place.head);
+  std::optional<Epilogue> saved;
+  if (kernel.spec.savedType)
+    saved.emplace(kernel, place.batch, place.head, GpuParam::X);
   std::array<Value, 2> factors{epilogue.rowFactor(squares[0]),
                                epilogue.rowFactor(squares[1])};
   auto vector = VectorType::get(4, b.f32());
@@ -300,6 +303,8 @@ void MapCombiner::finishPassed(Value passed, ArrayRef<Value> squares,
           SmallVector<std::array<Value, 2>> pairs;
           for (const SmallVector<Value> &fragment : fragments)
             pairs.push_back({fragment[2 * h], fragment[2 * h + 1]});
+          if (saved)
+            saved->storeRow(pairs, /*factor=*/{}, queryRow(0, h), columns);
           epilogue.storeRow(pairs, factors[h], queryRow(0, h), columns);
         }
         return {};
