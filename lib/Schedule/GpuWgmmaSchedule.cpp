@@ -17,6 +17,12 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
 // Blocks that take tiles by a counter: one for each multiprocessor.
 static constexpr int64_t kAll = GpuTarget::kHopperMultiprocessors;
 
+/// A row whose kernel spills where it stores x and o2 as well.
+static constexpr GpuWgmmaRow withoutSavedRows(GpuWgmmaRow row) {
+  row.savesRows = false;
+  return row;
+}
+
 /// A row of one map, of which each warpgroup has 64 rows of its own.
 static constexpr GpuWgmmaRow withOneMap(GpuWgmmaRow row) {
   row.maps = 1;
@@ -38,8 +44,8 @@ static constexpr GpuWgmmaRow kTable[] = {
     // With 16384 keys 1.07, and 1.10 under a causal mask, of the row above,
     // which takes 1.03 of this one with 4096. A block for each tile:
     // 0.98, 1.03.
-    {64, 128, false, kBoth, 64, 6, /*cluster=*/1, /*overlap=*/false, kAll,
-     /*sharesEvenTiles=*/false},
+    withoutSavedRows({64, 128, false, kBoth, 64, 6, /*cluster=*/1,
+                      /*overlap=*/false, kAll, /*sharesEvenTiles=*/false}),
     // With 128 keys and three stages: 1.09, 1.03.
     {128, 128, true, kApart, 192, 2, /*cluster=*/1, /*overlap=*/false, kAll},
     // Persistent blocks of these: 1.01 to 1.02, 1.02; 1.04, 1.10; 1.01, 1.02.
@@ -56,8 +62,9 @@ static constexpr GpuWgmmaRow kTable[] = {
     {128, 256, false, kApart, 96, 2, /*cluster=*/2, /*overlap=*/false, 0,
      /*sharesEvenTiles=*/true, /*byName=*/true},
     // 1.18, 1.17 of what is chosen for its widths.
-    {64, 128, false, kBoth, 48, 8, /*cluster=*/1, /*overlap=*/true, 0,
-     /*sharesEvenTiles=*/true, /*byName=*/true},
+    withoutSavedRows({64, 128, false, kBoth, 48, 8, /*cluster=*/1,
+                      /*overlap=*/true, 0, /*sharesEvenTiles=*/true,
+                      /*byName=*/true}),
     // Not measured on a GPU.
     withOneMap({64, 64, false, kBoth, 128, 5}),
     withOneMap({128, 128, false, kBoth, 128, 3}),
@@ -125,7 +132,8 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
   auto holds = [&](const GpuWgmmaRow &row) {
     return !row.byName && row.maps == shape.maps &&
            shape.headDim <= row.headDim && shape.valueDim <= row.valueDim &&
-           (shape.sharedKeys || !row.sharedKeys);
+           (shape.sharedKeys || !row.sharedKeys) &&
+           (row.savesRows || !shape.savesRows);
   };
   if (llvm::none_of(kTable, holds))
     reasons.push_back("expected widths of at most " +
@@ -144,10 +152,11 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
       continue;
     // With packed sequences, `keys` is the sum of all, each of which may be
     // short.
-    if (row.minKeys &&
-        (shape.packed || (knowsKeys && shape.keys < row.minKeys)))
+    int64_t minKeys = shape.savesRows ? 0 : row.minKeys;
+    if (minKeys && (shape.packed || (knowsKeys && shape.keys < minKeys)))
       continue;
-    const int64_t minKeys = knowsKeys ? 0 : row.minKeys;
+    if (knowsKeys)
+      minKeys = 0;
     schedules.push_back(WhenAttr::get(context, /*max_queries=*/0, minKeys,
                                       /*unaligned=*/false, /*tensor_maps=*/true,
                                       row.getSchedule(context, shape.even)));

@@ -185,6 +185,9 @@ struct GpuWgmmaRow {
   /// for fewer.
   int64_t minKeys = 0;
   int64_t maps = 2;
+  /// Whether registers hold x and o2 too (GpuAttentionShape::savesRows). For an
+  /// op that saves them, the rows that do are for any number of keys.
+  bool savesRows = true;
 
   /// The schedule of this row; `even`: for tiles that all see the same number
   /// of keys.

@@ -55,7 +55,7 @@ def test_no_kernel_of_gradients_spills(run_command, full):
         printed = run_command("ptxas", "--chips", "sm_80,sm_86,sm_89,sm_90,sm_90a", "--variants", ",".join(variant[0] for variant in VARIANTS))
     for kernel in ("keys_64x128_f16_w4_t32s2_dk1f16_dk2f16_dvf16", "queries_64x128_f16_w4_t32s2_anystride_dq1f16_dq2f16",
                    "keys_64x128_f16_w4_t16s2_segmentmaski32_dk1f16_dk2f16_dvf16", "keys_128x128_f16_w4_t16s2_onekey_softcap_dk1f16_dvf16",
-                   "queries_128x128_f16_w4_t16s2_onekey_softcap_dq1f16"):
+                   "queries_128x128_f16_w4_t16s2_onekey_softcap_dq1f16", "queries_64x128_f16_wgmma_t64s4_dq1f16_dq2f16"):
         assert f"diffattn_{kernel}\n" in printed, f"{kernel} is not in {printed}"
     assert "FAILED" not in printed
 
@@ -73,6 +73,7 @@ def test_kernels_of_gradients_multiply_as_much_as_they_are_meant_to(run_command)
 FILLING = [("v1", ["forward_64x128_bf16_wgmma_both_k64s6", "forward_64x128_bf16_wgmma_both_k64s6p", "forward_64x128_bf16_wgmma_apart_k192s2p",
                    "forward_64x128_bf16_wgmma_both_k48s8o"]),
            ("v1-wide", ["forward_128x256_bf16_wgmma_apart_k80s2p", "forward_128x256_bf16_wgmma_apart_k96s2c2", "forward_128x256_bf16_wgmma_apart_k64s3o"]),
+           ("v1-saved", ["forward_64x128_bf16_wgmma_apart_k192s2p_weightbf16_xbf16_o2bf16_lse1_lse2"]),
            ("gdla", ["forward_192x128_bf16_wgmma_apart_k128s2_onekey"]),
            ("one-map-256-plain", ["forward_256x256_bf16_wgmma_both_k80s2_onemap"]),
            # Fewer warps leave a thread more registers.

@@ -342,7 +342,7 @@ def by_name_text(elements, names, every):
     functions = []
     for element, (schedule, least, most) in itertools.product(elements, BY_NAME):
         variants = [v for v in VARIANTS if least <= v[2] <= most and (v[1] <= 64 or v[2] > 128) and (not names or v[0] in names)
-                    and v[3][1] and SOFTCAP not in v[5] and not {"bias", "mask", "segments", "segments-i64"} & set(v[6])]
+                    and v[3][1] and SOFTCAP not in v[5] and not (schedule == OVERLAP and "x" in v[6]) and not {"bias", "mask", "segments", "segments-i64"} & set(v[6])]
         if every:
             features = WARPGROUPS[-len(PLACES):] if element == "f16" else WARPGROUPS
             variants += [("every", most // 2, most, (2, 2, 2, 2, 2), shared, *feature) for shared in (False, True) for feature in features]
