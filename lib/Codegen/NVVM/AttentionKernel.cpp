@@ -196,9 +196,14 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
   if (spec.isBulk() || isDecodeOfOne)
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(kGpuDecodeBlocksPerSM));
-  // ptxas aims at three blocks, and was seen to spill for it.
-  if (spec.kind == GpuKernelKind::GradientQueries && spec.maps == 2 &&
-      spec.getPaddedHeadDim() == kGpuWidthMultiple)
+  // ptxas aims at three blocks, and was seen to spill for it; at four of
+  // kernels of keys that copy by element.
+  const bool isNarrowQueries = spec.kind == GpuKernelKind::GradientQueries &&
+                               spec.maps == 2 &&
+                               spec.getPaddedHeadDim() == kGpuWidthMultiple;
+  const bool isKeysByElement = spec.kind == GpuKernelKind::GradientKeys &&
+                               spec.elementwise && !spec.isPlainGradients();
+  if (isNarrowQueries || isKeysByElement)
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(2));
   // Without a bound on the registers ptxas ignores setmaxnreg (C7508).
