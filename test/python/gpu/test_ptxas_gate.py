@@ -53,7 +53,7 @@ def test_no_kernel_of_gradients_spills(run_command, full):
         printed = run_command("ptxas", "--chips", "sm_89,sm_90a", "--types", "f16", "--variants", "gradients-v1,gradients-v1-packed,gradients-dragon")
     else:
         printed = run_command("ptxas", "--chips", "sm_80,sm_86,sm_89,sm_90,sm_90a", "--variants", ",".join(variant[0] for variant in VARIANTS))
-    for kernel in ("keys_64x128_f16_w4_t32s2_dk1f16_dk2f16_dvf16", "queries_64x128_f16_w4_t32s2_anystride_dq1f16_dq2f16",
+    for kernel in ("keys_64x128_f16_w4_t32s2_dk1f16_dk2f16_dvf16", "queries_64x128_f16_w4_t32s2_anystride_dq1f16",
                    "keys_64x128_f16_w4_t16s2_segmentmaski32_dk1f16_dk2f16_dvf16", "keys_128x128_f16_w4_t16s2_onekey_softcap_dk1f16_dvf16",
                    "queries_128x128_f16_w4_t16s2_onekey_softcap_dq1f16", "queries_64x128_f16_wgmma_t64s4_dq1f16_dq2f16"):
         assert f"diffattn_{kernel}\n" in printed, f"{kernel} is not in {printed}"

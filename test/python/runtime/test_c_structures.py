@@ -18,7 +18,8 @@ facts = importlib.import_module("diffattn.torch.facts")
 #: By header: each class with the structure that it stands for.
 STRUCTURES = {
     "diffattn-c/DiffAttn.h": [(runtime._Diagnostic, "diffattn_diagnostic"), (arrays.Array, "diffattn_array"), (arrays.Type, "diffattn_type"),
-                              (arrays.Result, "diffattn_result"), (device.Traffic, "diffattn_traffic"), (facts._Reader, "diffattn_object_reader")],
+                              (arrays.Result, "diffattn_result"), (device.Traffic, "diffattn_traffic"), (facts._Reader, "diffattn_object_reader"),
+                              (runtime._Roof, "diffattn_roof")],
     "diffattn-c/Bundle.h": [(bundle._Options, "diffattn_bundle_options")],
     "DiffAttn/Runtime/ABI/Runtime.h": [(runtime.Counters, "diffattn_counters")],
     "DiffAttn/Runtime/ABI/Device.h": [
