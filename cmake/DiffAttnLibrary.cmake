@@ -13,6 +13,14 @@ function(diffattn_rpath target)
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}" INSTALL_RPATH_USE_LINK_PATH ON)
 endfunction()
 
+# diffattn_no_undefined(TARGET): the linker refuses undefined symbols in a shared library. Functions of sanitizers are undefined there: the
+# program that loads the library has them.
+function(diffattn_no_undefined target)
+  if(NOT DIFFATTN_SANITIZE AND NOT DIFFATTN_FUZZERS AND NOT DIFFATTN_TSAN)
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
+endfunction()
+
 # diffattn_precompiled_headers(PROGRAM): for a program of files that include MLIR.
 function(diffattn_precompiled_headers name)
   target_precompile_headers(${name} REUSE_FROM DiffAttnPCH)
