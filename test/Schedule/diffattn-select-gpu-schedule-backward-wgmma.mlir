@@ -10,7 +10,7 @@
 
 // PLAIN-NOT: wgmma
 
-// Of these widths, queries alone.
+// Only the kernel of queries is by warpgroups for these widths.
 // CHECK-LABEL: func.func @wide_values
 // CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_kv_block_size = 64, wgmma_kv_stages = 4>]
 func.func @wide_values(%q: !q, %k: !q, %v: !v, %l: tensor<f32>, %lse: !lse) -> !q {
@@ -27,7 +27,7 @@ func.func @both(%q: !q, %l: tensor<f32>, %lse: !lse) -> !q {
   return %r : !q
 }
 
-// What kernels by warpgroups do not know is left to the others.
+// Kernels by mma.sync take ops that those by warpgroups do not.
 // CHECK-LABEL: func.func @wide_keys
 // CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16>]
 // SAYS: Reason="expected two maps of widths up to 64 and 128, but got 2 of 128 and 128", Summary="gradients of attention do not use wgmma"

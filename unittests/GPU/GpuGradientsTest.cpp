@@ -95,32 +95,11 @@ namespace {
 class GpuGradients : public testing::TestWithParam<GradientsCase> {};
 } // namespace
 
-TEST_P(GpuGradients, AreThoseOfTheOracle) {
-  GradientsRun run(GetParam());
-  const Gradients first = run.run({});
-  EXPECT_TRUE(first.isClean()) << first.str();
-  EXPECT_EQ(first.conflicts, 0u);
-  EXPECT_LE(run.worst(first), 1.0);
-  sim::SimOptions options;
-  options.seed = 7;
-  options.copies = sim::CopyTiming::Early;
-  options.residentBlocks = 3;
-  const Gradients other = run.run(options);
-  EXPECT_TRUE(other.isClean()) << other.str();
-  EXPECT_EQ(other.values, first.values);
-}
+TEST_P(GpuGradients, AreThoseOfTheOracle) { expectOracleValues(GetParam()); }
 
-/// In units of 2 Nq Nk d: 14 of two maps with dv = 2 d, 11 with dv = d.
 TEST(GpuGradientsCount, MakesNoProductTwice) {
-  for (bool isOne : {false, true}) {
-    GradientsCase c;
-    c.queries = c.keys = 128;
-    c.sharedKeys = isOne;
-    c.dv = isOne ? 64 : 128;
-    GradientsRun run(c);
-    const int64_t u = 2 * c.queries * c.keys * c.d;
-    EXPECT_EQ(run.run({}).mmaFlops, uint64_t(u * (isOne ? 11 : 14)));
-  }
+  for (const GradientsCase &c : getCountedCases())
+    expectProducts(c);
 }
 
 /// Exchanging D1 and D2 shows in the gradients.

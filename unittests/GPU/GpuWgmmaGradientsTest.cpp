@@ -98,32 +98,12 @@ class GpuWgmmaGradients : public testing::TestWithParam<GradientsCase> {};
 } // namespace
 
 TEST_P(GpuWgmmaGradients, AreThoseOfTheOracle) {
-  GradientsRun run(GetParam());
-  const Gradients first = run.run({});
-  EXPECT_TRUE(first.isClean()) << first.str();
-  EXPECT_EQ(first.conflicts, 0u);
-  EXPECT_LE(run.worst(first), 1.0);
-  sim::SimOptions options;
-  options.seed = 7;
-  options.copies = sim::CopyTiming::Early;
-  options.residentBlocks = 3;
-  const Gradients other = run.run(options);
-  EXPECT_TRUE(other.isClean()) << other.str();
-  EXPECT_EQ(other.values, first.values);
+  expectOracleValues(GetParam());
 }
 
-/// In units of 2 Nq Nk d: 14 of two maps with dv = 2 d, 11 of one K with
-/// dv = d.
 TEST(GpuWgmmaGradientsCount, MakesNoProductTwice) {
-  for (bool isOne : {false, true}) {
-    GradientsCase c;
-    c.queries = c.keys = 128;
-    c.sharedKeys = isOne;
-    c.dv = isOne ? 64 : 128;
-    GradientsRun run(withRow(c));
-    const int64_t u = 2 * c.queries * c.keys * c.d;
-    EXPECT_EQ(run.run({}).mmaFlops, uint64_t(u * (isOne ? 11 : 14)));
-  }
+  for (const GradientsCase &c : getCountedCases())
+    expectProducts(withRow(c));
 }
 
 namespace {

@@ -13,6 +13,8 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "llvm/Support/MathExtras.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -457,4 +459,35 @@ double GradientsRun::worst(const Gradients &got) const {
     }
   }
   return worst;
+}
+
+void mlir::diffattn::expectOracleValues(const GradientsCase &c) {
+  GradientsRun run(c);
+  const Gradients first = run.run({});
+  EXPECT_TRUE(first.isClean()) << first.str();
+  EXPECT_EQ(first.conflicts, 0u);
+  EXPECT_LE(run.worst(first), 1.0);
+  sim::SimOptions options;
+  options.seed = 7;
+  options.copies = sim::CopyTiming::Early;
+  options.residentBlocks = 3;
+  const Gradients other = run.run(options);
+  EXPECT_TRUE(other.isClean()) << other.str();
+  EXPECT_EQ(other.values, first.values);
+}
+
+std::vector<GradientsCase> mlir::diffattn::getCountedCases() {
+  GradientsCase two;
+  two.queries = two.keys = 128;
+  two.dv = 128;
+  GradientsCase one = two;
+  one.sharedKeys = true;
+  one.dv = 64;
+  return {two, one};
+}
+
+void mlir::diffattn::expectProducts(const GradientsCase &c) {
+  const int64_t unit = 2 * c.queries * c.keys * c.d;
+  EXPECT_EQ(GradientsRun(c).run({}).mmaFlops,
+            uint64_t(unit * (c.sharedKeys ? 11 : 14)));
 }

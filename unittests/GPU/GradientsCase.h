@@ -151,6 +151,16 @@ private:
   std::unique_ptr<sim::Simulator> simulator;
   size_t drawn = 0;
 };
+
+/// Expects gradients within the bound of f64, no fault, and the same bits in
+/// another order of threads, blocks and copies.
+void expectOracleValues(const GradientsCase &c);
+
+/// Cases whose products `expectProducts` counts, of two K and of one.
+std::vector<GradientsCase> getCountedCases();
+/// Expects that no product is made twice: in units of 2 Nq Nk d they are 14 of
+/// two maps with dv = 2 d, and 11 of one K with dv = d.
+void expectProducts(const GradientsCase &c);
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_UNITTESTS_GPU_GRADIENTSCASE_H

@@ -5,11 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Of warpgroup 0, a thread brings K1, K2 and V once, and tiles of Q1, Q2 and dX
-// of all signal heads that share them (TensorRing.h), a warp the numbers of the
-// tiles' queries. Warpgroups 1 and 2 have 64 keys each, of both maps, and the
-// sums of their gradients. Scores are transposed, so that weights and gradients
-// of scores go from registers into the products that sum over queries.
+// In warpgroup 0, one thread copies K1, K2 and V once, then tiles of Q1, Q2 and
+// dX of all signal heads that share them (TensorRing.h), and one warp the
+// numbers of the tiles' queries. Warpgroups 1 and 2 have 64 keys each, of both
+// maps, and the sums of their gradients. Scores are transposed, so that weights
+// and gradients of scores go from registers into the products that sum over
+// queries.
 //
 // Registers hold two tiles of scores beside the sums: those of dX V^T and of
 // one map. So each thread parks the weights of map 1 in a place of its own,
@@ -70,16 +71,11 @@ private:
 
   /// Keys of this warpgroup that lie from `offset` on.
   PanelRows rows(int64_t offset) {
-    Value first = b.mul(group, GpuWgmmaAttr::kRows * kGpuPanelPitch);
-    return {hopper.describe(b.bytes(ring.queries(offset), first),
-                            /*panelBytes=*/16),
-            layout.queryPanelBytes};
+    return getGroupRows(kernel, ring, group, offset);
   }
   /// Rows of a tile, and the same rows as the second operand of a sum over
   /// them.
-  PanelRows tileRows(Value base) {
-    return {hopper.describe(base, /*panelBytes=*/16), layout.keyPanelBytes};
-  }
+  PanelRows tileRows(Value base) { return getTileRows(kernel, base); }
   Value tileColumns(Value base) {
     return hopper.describe(base, layout.keyPanelBytes);
   }
@@ -92,7 +88,7 @@ private:
 } // namespace
 
 //===----------------------------------------------------------------------===//
-// What comes
+// Copies by warpgroup 0
 //===----------------------------------------------------------------------===//
 
 GpuBuilder::Values WgmmaGradientKeys::forHeads(
@@ -180,7 +176,7 @@ void WgmmaGradientKeys::bringStatistics() {
 }
 
 //===----------------------------------------------------------------------===//
-// What becomes of it
+// Products by warpgroups 1 and 2
 //===----------------------------------------------------------------------===//
 
 Value WgmmaGradientKeys::readStatistic(Statistic which, Position position,

@@ -57,14 +57,9 @@ private:
   }
   /// Rows of this warpgroup that lie from `offset` on.
   PanelRows rows(int64_t offset) {
-    Value first = b.mul(group, GpuWgmmaAttr::kRows * kGpuPanelPitch);
-    return {hopper.describe(b.bytes(ring.queries(offset), first),
-                            /*panelBytes=*/16),
-            layout.queryPanelBytes};
+    return getGroupRows(kernel, ring, group, offset);
   }
-  PanelRows tileRows(Value base) {
-    return {hopper.describe(base, /*panelBytes=*/16), layout.keyPanelBytes};
-  }
+  PanelRows tileRows(Value base) { return getTileRows(kernel, base); }
 
   HopperBuilder hopper;
   TensorRing ring;

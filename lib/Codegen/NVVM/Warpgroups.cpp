@@ -51,6 +51,22 @@ void mlir::diffattn::gpucode::meetReaders(GpuBuilder &b) {
                  WgmmaBarriers::kReadingThreads);
 }
 
+PanelRows mlir::diffattn::gpucode::getGroupRows(AttentionKernel &kernel,
+                                                TensorRing &ring, Value group,
+                                                int64_t offset) {
+  GpuBuilder &b = kernel.b;
+  Value first = b.mul(group, GpuWgmmaAttr::kRows * kGpuPanelPitch);
+  return {HopperBuilder(b).describe(b.bytes(ring.queries(offset), first),
+                                    /*panelBytes=*/16),
+          kernel.layout.queryPanelBytes};
+}
+
+PanelRows mlir::diffattn::gpucode::getTileRows(AttentionKernel &kernel,
+                                               Value base) {
+  return {HopperBuilder(kernel.b).describe(base, /*panelBytes=*/16),
+          kernel.layout.keyPanelBytes};
+}
+
 void mlir::diffattn::gpucode::startRowProduct(HopperBuilder &hopper,
                                               HopperBuilder::Sums &sums,
                                               const PanelRows &a,

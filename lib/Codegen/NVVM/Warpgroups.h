@@ -48,6 +48,12 @@ struct PanelRows {
   Value description;
   int64_t panelBytes;
 };
+/// The 64 rows of warpgroup `group`, 0 or 1, of the block's rows that begin
+/// `offset` bytes behind the first of them.
+PanelRows getGroupRows(AttentionKernel &kernel, TensorRing &ring, Value group,
+                       int64_t offset);
+/// The rows of a tile at the shared address `base`.
+PanelRows getTileRows(AttentionKernel &kernel, Value base);
 
 /// Starts A B^T, of 64 rows of A and 8 of B for each of `sums`, which it
 /// replaces; both have `width` columns, or zeros up to the next 16. `offset`:

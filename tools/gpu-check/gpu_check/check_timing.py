@@ -1,6 +1,6 @@
 """The parts `forward`, `decode` and `module`: times of the packed ops and of peers, on the same tensors in the same process."""
+import functools
 import sys
-import time
 import typing
 
 import torch
@@ -149,16 +149,10 @@ def measure(launcher, clock, row, seed, settings, deadline=None):
 
 
 def run(launcher, clock, part, seed, settings, deadline=None, journal=None):
-    work, journal = SMALL[part] if launcher.simulated else WORK[part], journal or Journal()
-    rows, failures = [], []
-    for number, row in enumerate(work):
-        if deadline and time.monotonic() > deadline and row.name not in journal.done:
-            failures.append(f"{row.name}: not reached in time")
-            continue
-        row_result, failed = journal.run(row.name, row.seconds + LIMIT, lambda row=row, of=seed + 1000 * number: measure(
-            launcher, clock, row, of, settings, deadline))
-        rows += [row_result] if row_result else []
-        failures += failed + (row_result["failures"] if row_result else [])
+    work = SMALL[part] if launcher.simulated else WORK[part]
+    rows, failures = (journal or Journal()).run_rows(
+        [(row.name, row.seconds + LIMIT, functools.partial(measure, launcher, clock, row, seed + 1000 * number, settings, deadline))
+         for number, row in enumerate(work)], deadline)
     # Imported by the peer that uses it; not there without Triton.
     triton = sys.modules.get("triton_diff_attention")
     return {"clock": clock.name, "seed": seed, "triton_cuts": triton.chosen() if triton else {}, "rows": rows, "failures": failures}

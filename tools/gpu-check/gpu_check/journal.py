@@ -39,6 +39,19 @@ class Journal:
                 self.after_failure()
         return self.done[name]["result"], self.done[name]["failures"]
 
+    def run_rows(self, units, deadline=None):
+        """Runs units (name, seconds, work) whose results are rows of times, while `deadline` of `time.monotonic` is ahead. Returns the rows, and
+        the failures of all: a row may have some of its own, under "failures"."""
+        rows, failures = [], []
+        for name, seconds, work in units:
+            if deadline and time.monotonic() > deadline and name not in self.done:
+                failures.append(f"{name}: not reached in time")
+                continue
+            row, failed = self.run(name, seconds, work)
+            rows += [row] if row else []
+            failures += failed + (row.get("failures", []) if row else [])
+        return rows, failures
+
     def _write(self, line):
         if self.path:
             append(self.path, line)

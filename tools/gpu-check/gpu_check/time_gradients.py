@@ -3,7 +3,7 @@
 Rows come in the order of their value: what there is no time for is at the end."""
 import contextlib
 import dataclasses
-import time
+import functools
 import typing
 
 import torch
@@ -220,14 +220,8 @@ def measure(launcher, clock, row, seed, settings, deadline=None):
 
 
 def run(launcher, clock, seed, settings, deadline=None, journal=None):
-    work, journal = SMALL if launcher.simulated else WORK, journal or Journal()
-    rows, failures = [], []
-    for number, row in enumerate(work):
-        if deadline and time.monotonic() > deadline and row.name not in journal.done:
-            failures.append(f"{row.name}: not reached in time")
-            continue
-        row_result, failed = journal.run(row.name, row.seconds + LIMIT, lambda row=row, of=seed + 1000 * number: measure(
-            launcher, clock, row, of, settings, deadline))
-        rows += [row_result] if row_result else []
-        failures += failed + (row_result["failures"] if row_result else [])
+    work = SMALL if launcher.simulated else WORK
+    rows, failures = (journal or Journal()).run_rows(
+        [(row.name, row.seconds + LIMIT, functools.partial(measure, launcher, clock, row, seed + 1000 * number, settings, deadline))
+         for number, row in enumerate(work)], deadline)
     return {"clock": clock.name, "seed": seed, "rows": rows, "failures": failures}

@@ -158,7 +158,7 @@ def run(pack, opened, clock, seed, deadline=None, journal=None):
     entry = next((e for e in pack.manifest["models"] if e["name"] == "decoder"), None)
     if entry is None:
         return {"rows": []}, []
-    rows, contestants, journal = [], [], journal or Journal()
+    contestants, journal = [], journal or Journal()
 
     def open_once():
         """Not at all in a process that finds every row done."""
@@ -167,12 +167,8 @@ def run(pack, opened, clock, seed, deadline=None, journal=None):
         return contestants[0]
 
     facts, failures = journal.run("decoder", LIMIT, lambda: open_once()[1])
-    for number, work in enumerate((SMALL if opened else WORK) if facts else []):
-        if deadline and time.monotonic() > deadline and work[0] not in journal.done:
-            failures.append(f"{work[0]}: not reached in time")
-            continue
-        row, failed = journal.run(work[0], work[3] + LIMIT, lambda work=work, of=seed + 1000 * number: measure(
+    rows, failed = journal.run_rows(
+        [(work[0], work[3] + LIMIT, lambda work=work, of=seed + 1000 * number: measure(
             work, *open_once()[0], clock, of, "cpu" if opened else "cuda", deadline))
-        rows += [row] if row else []
-        failures += failed
-    return {**(facts or {}), "rows": rows}, failures
+         for number, work in enumerate((SMALL if opened else WORK) if facts else [])], deadline)
+    return {**(facts or {}), "rows": rows}, failures + failed
