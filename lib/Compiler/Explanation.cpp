@@ -208,18 +208,63 @@ static void addOnce(std::vector<T> &list, const T &value) {
     list.push_back(value);
 }
 
+/// Returns the sums of each op in the run in which it took the least time.
+static std::map<SpanKey, SpanSum>
+getLeastSums(llvm::ArrayRef<SpansOfRun> runs) {
+  std::map<SpanKey, SpanSum> least;
+  for (const SpansOfRun &run : runs)
+    for (const auto &[key, sum] : sumSpans(run.events))
+      if (auto [at, isNew] = least.try_emplace(key, sum);
+          !isNew && sum.us < at->second.us)
+        at->second = sum;
+  return least;
+}
+
+/// Adds spans of other code for the same op. Operations count only if those of
+/// both are known.
+static void addSum(SpanSum &all, const SpanSum &sum) {
+  const bool isCounted = all.flops > 0 && sum.flops > 0;
+  all = {all.calls + sum.calls, all.us + sum.us,
+         isCounted ? all.flops + sum.flops : 0,
+         isCounted ? all.bytes + sum.bytes : 0};
+}
+
+/// The type of elements in the name of an op of spans: "... f32".
+static StringRef getElement(StringRef sizes) {
+  return sizes.rsplit(' ').second;
+}
+
+static ExplainedRow
+makeAttentionRow(StringRef place,
+                 llvm::ArrayRef<const PlacedDiagnostic *> diagnostics,
+                 const ModuleLines &module) {
+  ExplainedRow row;
+  row.place = place.str();
+  const size_t line = getNumbers(place).first;
+  row.function = module.getFunction(line);
+  for (const PlacedDiagnostic *one : diagnostics) {
+    const bool isPassed = one->kind == DiagnosticKind::Passed;
+    row.isRaised |= one->name == "Raised";
+    if (isPassed && one->name == "SelectSchedule")
+      for (const ExplainedKernel &kernel : parseKernels(one->message))
+        addOnce(row.kernels, kernel);
+    else if (!isPassed || one->name != "Raised")
+      addOnce(row.messages, one->message);
+  }
+  // An attention that was raised has the place of what it took the place of,
+  // or of an op that then was joined with it.
+  row.isRaised |= !row.kernels.empty() && module.isKnown() &&
+                  !module.getLine(line).contains(kAttention);
+  return row;
+}
+
 Explanation mlir::diffattn::explain(const ExplanationFacts &facts) {
   const ModuleLines module(facts.module);
+  const Roof roof = facts.roof.value_or(Roof());
   llvm::MapVector<StringRef, std::vector<const PlacedDiagnostic *>> places;
   for (const PlacedDiagnostic &one : facts.diagnostics)
     if (one.category != "diffattn-cache")
       places[one.place].push_back(&one);
-  std::map<SpanKey, SpanSum> best;
-  for (const SpansOfRun &run : facts.runs)
-    for (const auto &[key, sum] : sumSpans(run.events))
-      if (auto [at, isNew] = best.try_emplace(key, sum);
-          !isNew && sum.us < at->second.us)
-        at->second = sum;
   std::vector<ExplainedRow> rows;
   auto add = [&](ExplainedRow row) {
     auto isBefore = [](const ExplainedRow &a, const ExplainedRow &b) {
@@ -227,12 +272,10 @@ Explanation mlir::diffattn::explain(const ExplanationFacts &facts) {
     };
     rows.insert(llvm::upper_bound(rows, row, isBefore), std::move(row));
   };
-  // Attentions of one place, as code for other sizes has.
+  // Sizes of the first code at a place, and sums over all code there.
   std::map<std::string, std::pair<std::string, SpanSum>> attentions;
   double whole = 0, ops = 0;
-  const Roof roof = facts.roof.value_or(Roof());
-  auto element = [](StringRef sizes) { return sizes.rsplit(' ').second; };
-  for (const auto &[key, sum] : best) {
+  for (const auto &[key, sum] : getLeastSums(facts.runs)) {
     if (key.category == "function") {
       whole += sum.us;
       continue;
@@ -247,41 +290,20 @@ Explanation mlir::diffattn::explain(const ExplanationFacts &facts) {
       row.function = key.function;
       row.op = "product";
       row.sizes = key.name;
-      row.time = getTimes(sum, element(key.name), roof);
+      row.time = getTimes(sum, getElement(key.name), roof);
       add(std::move(row));
-      continue;
+    } else if (auto [at, isNew] = attentions.try_emplace(place, key.name, sum);
+               isNew) {
+      places[at->first];
+    } else {
+      addSum(at->second.second, sum);
     }
-    auto [at, isNew] = attentions.try_emplace(place, key.name, sum);
-    places[at->first];
-    SpanSum &all = at->second.second;
-    if (isNew)
-      continue;
-    const bool isCounted = all.flops > 0 && sum.flops > 0;
-    all = {all.calls + sum.calls, all.us + sum.us,
-           isCounted ? all.flops + sum.flops : 0,
-           isCounted ? all.bytes + sum.bytes : 0};
   }
   for (const auto &[place, diagnostics] : places) {
-    ExplainedRow row;
-    row.place = place.str();
-    const size_t line = getNumbers(place).first;
-    row.function = module.getFunction(line);
-    for (const PlacedDiagnostic *one : diagnostics) {
-      const bool isPassed = one->kind == DiagnosticKind::Passed;
-      row.isRaised |= one->name == "Raised";
-      if (isPassed && one->name == "SelectSchedule")
-        for (const ExplainedKernel &kernel : parseKernels(one->message))
-          addOnce(row.kernels, kernel);
-      else if (!isPassed || one->name != "Raised")
-        addOnce(row.messages, one->message);
-    }
-    // An attention that was raised has the place of what it took the place of,
-    // or of an op that then was joined with it.
-    row.isRaised |= !row.kernels.empty() && module.isKnown() &&
-                    !module.getLine(line).contains(kAttention);
+    ExplainedRow row = makeAttentionRow(place, diagnostics, module);
     if (auto at = attentions.find(row.place); at != attentions.end()) {
       row.sizes = at->second.first;
-      row.time = getTimes(at->second.second, element(row.sizes), roof);
+      row.time = getTimes(at->second.second, getElement(row.sizes), roof);
     }
     add(std::move(row));
   }
