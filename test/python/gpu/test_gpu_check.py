@@ -15,23 +15,21 @@ import pytest
 import torch
 
 from paths import ROOT
-
-sys.path.insert(0, str(ROOT / "tools/gpu-check"))
-from gpu_check import check_kernels  # noqa: E402
-from gpu_check import check_models  # noqa: E402
-from gpu_check import check_timing  # noqa: E402
-from gpu_check import device as devices  # noqa: E402
-from gpu_check import generated  # noqa: E402
-from gpu_check import launcher as launchers  # noqa: E402
-from gpu_check import one_check  # noqa: E402
-from gpu_check import operands  # noqa: E402
-from gpu_check import pack as packs  # noqa: E402
-from gpu_check import results  # noqa: E402
-from gpu_check import sanitizer  # noqa: E402
-from gpu_check import table  # noqa: E402
-from gpu_check import targets  # noqa: E402
-from gpu_check import time_models  # noqa: E402
-from gpu_check import timing  # noqa: E402
+from gpu_check import check_kernels
+from gpu_check import check_models
+from gpu_check import check_timing
+from gpu_check import device as devices
+from gpu_check import generated
+from gpu_check import launcher as launchers
+from gpu_check import one_check
+from gpu_check import operands
+from gpu_check import pack as packs
+from gpu_check import results
+from gpu_check import sanitizer
+from gpu_check import table
+from gpu_check import targets
+from gpu_check import time_models
+from gpu_check import timing
 
 pytestmark = pytest.mark.oracle
 MODELS = ["diff_v1_f32", "diff_v2", "edifice", "tiny-lm", "decoder"]
@@ -51,39 +49,24 @@ def runtime(build_dir):
 
 
 @pytest.fixture(scope="module")
-def simulator(build_dir):
-    return build_dir / "lib/libDiffAttnC.so"
+def pack(make_pack):
+    return make_pack(["sm_80"], CASES + GENERATED, MODELS)
 
 
 @pytest.fixture(scope="module")
-def pack(build_dir, tmp_path_factory):
-    llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
-    folder = tmp_path_factory.mktemp("pack") / "sim"
-    packs.pack(folder, build_dir, ["sm_80"], CASES + GENERATED, "sim", MODELS, llvm_as=llvm_as)
-    return folder
+def launcher(pack, open_pack):
+    return open_pack(pack)
 
 
 @pytest.fixture(scope="module")
-def launcher(pack, simulator):
-    opened = launchers.open_launcher(pack, "sim", simulator)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def hopper_pack(build_dir, tmp_path_factory):
+def hopper_pack(make_pack):
     """A pack with the kernels that only sm_90a runs, beside those that it runs as sm_90 does."""
-    llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
-    folder = tmp_path_factory.mktemp("pack") / "hopper"
-    packs.pack(folder, build_dir, ["sm_90", "sm_90a"], HOPPER_CASES, "sim", llvm_as=llvm_as)
-    return folder
+    return make_pack(["sm_90", "sm_90a"], HOPPER_CASES)
 
 
 @pytest.fixture(scope="module")
-def hopper(hopper_pack, simulator):
-    opened = launchers.open_launcher(hopper_pack, "sim", simulator, "sm_90a")
-    yield opened
-    opened.close()
+def hopper(hopper_pack, open_pack):
+    return open_pack(hopper_pack, "sm_90a")
 
 
 def settings(triton=(16, 16)):

@@ -1,29 +1,24 @@
 """tools/gpu-check: gradients, checked and timed, on the simulator."""
 import dataclasses
 import re
-import shutil
 import sys
 
 import pytest
 import torch
 
-from paths import ROOT
-
-sys.path.insert(0, str(ROOT / "tools/gpu-check"))
-from gpu_check import check_kernels  # noqa: E402
-from gpu_check import exact_attention  # noqa: E402
-from gpu_check import gradient_cases  # noqa: E402
-from gpu_check import gradients  # noqa: E402
-from gpu_check import launcher as launchers  # noqa: E402
-from gpu_check import one_check  # noqa: E402
-from gpu_check import operands  # noqa: E402
-from gpu_check import pack as packs  # noqa: E402
-from gpu_check import results  # noqa: E402
-from gpu_check import sanitizer  # noqa: E402
-from gpu_check import table  # noqa: E402
-from gpu_check import targets  # noqa: E402
-from gpu_check import time_gradients  # noqa: E402
-from gpu_check import timing  # noqa: E402
+from gpu_check import check_kernels
+from gpu_check import exact_attention
+from gpu_check import gradient_cases
+from gpu_check import gradients
+from gpu_check import launcher as launchers
+from gpu_check import one_check
+from gpu_check import operands
+from gpu_check import results
+from gpu_check import sanitizer
+from gpu_check import table
+from gpu_check import targets
+from gpu_check import time_gradients
+from gpu_check import timing
 
 pytestmark = pytest.mark.oracle
 CHECKED = ["gradients_v1_bf16", "gradients_one_map_f16", "gradients_plain_f32"]
@@ -32,24 +27,13 @@ SETTINGS = {"cache_bytes": 0, "free_bytes": lambda: 1 << 30, "backends": dict.fr
 
 
 @pytest.fixture(scope="module")
-def simulator(build_dir):
-    return build_dir / "lib/libDiffAttnC.so"
+def pack(make_pack):
+    return make_pack(["sm_80"], CHECKED + [f"{name}_{kind}" for name in TIMED for kind in ("saved", "gradients")])
 
 
 @pytest.fixture(scope="module")
-def pack(build_dir, tmp_path_factory):
-    llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
-    folder = tmp_path_factory.mktemp("pack") / "sim"
-    names = CHECKED + [f"{name}_{kind}" for name in TIMED for kind in ("saved", "gradients")]
-    packs.pack(folder, build_dir, ["sm_80"], names, "sim", llvm_as=llvm_as)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def launcher(pack, simulator):
-    opened = launchers.open_launcher(pack, "sim", simulator)
-    yield opened
-    opened.close()
+def launcher(pack, open_pack):
+    return open_pack(pack)
 
 
 @pytest.mark.parametrize("layout", ["dense", "bthd", "odd"])

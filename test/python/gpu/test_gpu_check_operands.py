@@ -1,16 +1,12 @@
 """tools/gpu-check: the operands of its cases, and what its reference makes of them."""
 import re
-import sys
 
 import pytest
 import torch
 
-from paths import ROOT
-
-sys.path.insert(0, str(ROOT / "tools/gpu-check"))
-from gpu_check import cases  # noqa: E402
-from gpu_check import exact_attention  # noqa: E402
-from gpu_check import operands  # noqa: E402
+from gpu_check import cases
+from gpu_check import exact_attention
+from gpu_check import operands
 
 pytestmark = pytest.mark.oracle
 

@@ -1,21 +1,15 @@
 """Readings of a GPU that tools/gpu-check has in benchmarks/results, on the simulator: the same inputs, the same error."""
 import gzip
 import json
-import shutil
-import sys
 
 import pytest
 import torch
 
 from paths import ROOT
 from cuda_random import CudaRandom
-
-sys.path.insert(0, str(ROOT / "tools/gpu-check"))
-from gpu_check import check_kernels  # noqa: E402
-from gpu_check import exact_attention  # noqa: E402
-from gpu_check import launcher as launchers  # noqa: E402
-from gpu_check import operands  # noqa: E402
-from gpu_check import pack as packs  # noqa: E402
+from gpu_check import check_kernels
+from gpu_check import exact_attention
+from gpu_check import operands
 
 pytestmark = pytest.mark.oracle
 CASE = "v1_128_packed_f16"
@@ -31,13 +25,9 @@ def beyond():
 
 
 @pytest.fixture(scope="module")
-def images(build_dir, tmp_path_factory):
-    llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
-    folder = tmp_path_factory.mktemp("pack") / "sim"
-    packs.pack(folder, build_dir, ["sm_90", "sm_90a"], [CASE], "sim", llvm_as=llvm_as)
-    opened = launchers.open_launcher(folder, "sim", build_dir / "lib/libDiffAttnC.so", "sm_90a")
-    yield {"sm_90a cubin": opened, "sm_90 cubin": opened.plain}
-    opened.close()
+def images(make_pack, open_pack):
+    opened = open_pack(make_pack(["sm_90", "sm_90a"], [CASE]), "sm_90a")
+    return {"sm_90a cubin": opened, "sm_90 cubin": opened.plain}
 
 
 @pytest.mark.parametrize("image", ["sm_90a cubin", "sm_90 cubin"])

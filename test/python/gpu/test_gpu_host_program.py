@@ -1,13 +1,9 @@
 """Host code of launches, as gpu_check reads it from a pack and evaluates it."""
 import json
-import sys
 
 import pytest
 
-from paths import ROOT
-
-sys.path.insert(0, str(ROOT / "tools/gpu-check"))
-from gpu_check import host_program  # noqa: E402
+from gpu_check import host_program
 
 pytestmark = pytest.mark.oracle
 

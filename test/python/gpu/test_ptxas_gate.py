@@ -3,15 +3,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 
 import pytest
 
-from paths import ROOT
-
-sys.path.insert(0, str(ROOT / "tools/gpu-check"))
-from gpu_check.gradient_ops import VARIANTS  # noqa: E402
+from gpu_check.gradient_ops import VARIANTS
 
 #: Variants of tools/gpu-check whose kernels are nearest to their registers, of each width.
 FULLEST = "v1-sums,v1-wide-sums,v2-packed,gdla-sums,motif-gda-pages,timm-pages,diffllama-bias-f32-result,one-map,one-map-128,one-map-256"
