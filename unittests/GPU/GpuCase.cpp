@@ -175,25 +175,12 @@ CompiledCase::CompiledCase(const Signature &given) : signature(given) {
 
   std::string error;
   target = *getGpuTarget(signature.chip, error);
-  chip.name = target.chip;
-  StringRef number = target.chip;
-  require(number.consume_front("sm_") &&
-              !number.consumeInteger(10, chip.capability),
-          "expected sm_<number>");
-  chip.sharedBytesPerBlock = target.sharedBytesPerBlock;
+  chip = getSimChip(target);
   llvmContext = std::make_unique<llvm::LLVMContext>();
   auto gpuModule = *module->getOps<gpu::GPUModuleOp>().begin();
   auto translated = translateGpuModule(gpuModule, target, *llvmContext);
   require(succeeded(translated), "expected to translate");
   kernels = std::move(*translated);
-}
-
-static std::unique_ptr<sim::Simulator> simulate(const llvm::Module &module,
-                                                const sim::SimChip &chip) {
-  auto created = sim::Simulator::create(module, chip);
-  if (!created)
-    require(false, llvm::toString(created.takeError()));
-  return std::move(*created);
 }
 
 void CompiledCase::replaceKernels(const llvm::Module &module) {
@@ -575,6 +562,20 @@ double Outcome::worst() const {
           std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
   }
   return worst;
+}
+
+bool mlir::diffattn::isShownInSomeOrder(
+    llvm::function_ref<bool(const sim::SimOptions &)> shows) {
+  for (sim::CopyTiming copies : {sim::CopyTiming::Late, sim::CopyTiming::Early})
+    for (uint64_t order : {0, 1, 2}) {
+      sim::SimOptions options;
+      options.seed = order;
+      options.copies = copies;
+      options.countTraffic = false;
+      if (shows(options))
+        return true;
+    }
+  return false;
 }
 
 void mlir::diffattn::expectRight(const Signature &signature,

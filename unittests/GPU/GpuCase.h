@@ -207,6 +207,11 @@ private:
   reference::AttentionResult expected;
 };
 
+/// Whether `shows` holds for some order of threads, with copies landing late or
+/// early; traffic is not counted.
+bool isShownInSomeOrder(
+    llvm::function_ref<bool(const sim::SimOptions &)> shows);
+
 /// Runs `shapes` under several orders of threads, with copies landing late and
 /// early, and expects no fault, no bank conflict, and results in the bound.
 void expectRight(const Signature &signature, const std::vector<Shape> &shapes);

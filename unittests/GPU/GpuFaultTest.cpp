@@ -13,48 +13,20 @@
 #include "FaultInjection.h"
 #include "GpuCase.h"
 
-#include "llvm/IR/Verifier.h"
-#include "llvm/Support/raw_ostream.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 #include <gtest/gtest.h>
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using sim::FaultKind;
 using sim::Injection;
 
 namespace {
 
-/// The expected outcome of an injection: one of the faults, or with `wrong`, a
-/// result beyond the bound instead.
-struct Expected {
-  Injection injection;
-  std::vector<FaultKind> kinds;
-  bool wrong = false;
-  /// On keys that grow: random scores grow too little after the first tile for
-  /// their sums to be rescaled.
-  bool growing = false;
-  /// Whether it is tried in merge kernels too.
-  bool inMerge = true;
-};
-
-const Expected kExpected[] = {
-    {Injection::DropWait, {FaultKind::NotArrived}},
-    {Injection::WeakenWait, {FaultKind::NotArrived}},
-    {Injection::DropBarrier, {FaultKind::Race, FaultKind::NotArrived}},
-    {Injection::RefillEarly, {FaultKind::Race, FaultKind::NotArrived}},
-    {Injection::RowOutOfBounds, {FaultKind::OutOfBounds}},
-    {Injection::SharedOutOfBounds, {FaultKind::OutOfBounds}},
-    {Injection::MisalignedRow, {FaultKind::Misaligned}},
-    {Injection::MisalignedCopy, {FaultKind::Misaligned}},
-    {Injection::HalfWarp, {FaultKind::Divergence}},
-    // A stage that was filled before still holds other keys.
-    {Injection::DropCopy, {FaultKind::Uninitialized}, true},
-    {Injection::WrongSwizzle, {}, true},
-    // A merge only sums whole warps, which may begin with another lane.
-    {Injection::WrongLane, {}, true, /*growing=*/false, /*inMerge=*/false},
-    {Injection::VoteAll, {}, true, /*growing=*/true},
-};
+std::vector<Injection> getInjections() {
+  std::vector<Injection> all = sim::getAllInjections().vec();
+  all.push_back(Injection::VoteAll);
+  return all;
+}
 
 class GpuFaultTest : public ::testing::Test {
 protected:
@@ -64,6 +36,8 @@ protected:
     Outcome whole = compiled.run(shape, kSeed);
     ASSERT_TRUE(whole.report.clean()) << whole.report.str();
     ASSERT_LE(whole.worst(), 1.0);
+    // Random scores grow too little after the first tile for their sums to be
+    // rescaled.
     Shape growing = shape;
     growing.growth = 0.5;
     Outcome grown = compiled.run(growing, kSeed);
@@ -73,23 +47,23 @@ protected:
     llvm::StringRef(whole.kernels).trim().split(kernels, ' ');
     std::unique_ptr<llvm::Module> alone =
         llvm::CloneModule(compiled.getKernels());
-    for (const Expected &expected : kExpected) {
+    for (Injection injection : getInjections()) {
       unsigned places = 0;
       for (llvm::StringRef name : kernels) {
-        if (!expected.inMerge && name.contains("_merge_"))
+        // A merge only sums whole warps, which may begin with another lane.
+        if (injection == Injection::WrongLane && name.contains("_merge_"))
           continue;
         const std::string kernel = name.str();
-        unsigned count =
-            sim::countInjections(*alone, kernel, expected.injection);
+        unsigned count = sim::countInjections(*alone, kernel, injection);
         places += count;
         // The first, the last, and one between them.
         unsigned step = std::max(1u, (count + 1) / 2);
         for (unsigned at = 0; at < count; at += step)
-          expectFound(compiled, *alone, kernel, expected,
+          expectFound(compiled, *alone, kernel, injection,
                       std::min(at, count - 1),
-                      expected.growing ? growing : shape);
+                      injection == Injection::VoteAll ? growing : shape);
       }
-      EXPECT_GT(places, 0u) << stringifyInjection(expected.injection).str();
+      EXPECT_GT(places, 0u) << stringifyInjection(injection).str();
     }
   }
 
@@ -97,23 +71,16 @@ private:
   static constexpr unsigned kSeed = 7;
 
   void expectFound(CompiledCase &compiled, const llvm::Module &whole,
-                   const std::string &kernel, const Expected &expected,
+                   const std::string &kernel, Injection injection,
                    unsigned index, const Shape &shape) {
-    std::unique_ptr<llvm::Module> broken = llvm::CloneModule(whole);
-    sim::inject(*broken, kernel, expected.injection, index);
-    std::string message;
-    llvm::raw_string_ostream os(message);
-    ASSERT_FALSE(llvm::verifyModule(*broken, &os)) << message;
-    compiled.replaceKernels(*broken);
+    compiled.replaceKernels(*sim::getBroken(whole, kernel, injection, index));
     Outcome outcome = compiled.run(shape, kSeed);
-    SCOPED_TRACE(stringifyInjection(expected.injection).str() + " at place " +
-                 std::to_string(index) + " of " + kernel);
-    bool isShown = expected.wrong && outcome.worst() > 1.0;
-    isShown |= llvm::any_of(expected.kinds, [&](FaultKind kind) {
-      return outcome.report.has(kind);
-    });
-    EXPECT_TRUE(isShown) << "faults: " << outcome.report.str()
-                         << "error in bounds: " << outcome.worst();
+    const sim::ExpectedOutcome expected = sim::getExpectedOutcome(injection);
+    EXPECT_TRUE(outcome.report.has(expected.kinds) ||
+                (expected.wrong && outcome.worst() > 1.0))
+        << stringifyInjection(injection).str() << " at place " << index
+        << " of " << kernel << ", faults: " << outcome.report.str()
+        << "error in bounds: " << outcome.worst();
   }
 };
 

@@ -4,18 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Codegen/NVVM/GpuKernel.h"
-#include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
-#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
-#include "DiffAttn/Codegen/Passes.h"
-#include "DiffAttn/Testing/Reference/Attention.h"
-#include "DiffAttn/Testing/Simulator/Simulator.h"
-#include "GpuOperands.h"
-
-#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
-#include "llvm/ADT/StringMap.h"
-#include "llvm/IR/LLVMContext.h"
-#include "llvm/Support/MathExtras.h"
+#include "KernelRun.h"
 
 #include <gtest/gtest.h>
 
@@ -50,38 +39,12 @@ std::ostream &operator<<(std::ostream &os, const RowsCase &c) {
   return os << c.name;
 }
 
-/// [B,H,T,W] or a part of these axes, in memory of a device.
-struct Array {
-  Element element = Element::F32;
-  std::vector<int64_t> sizes, strides;
-  std::vector<uint8_t> memory;
-  bool isOutput = false;
-
-  int64_t offset(ArrayRef<int64_t> index) const {
-    int64_t offset = 0;
-    for (auto [i, at] : llvm::enumerate(index))
-      offset += at * strides[i];
-    return offset * reference::byteSize(element);
-  }
-  double at(ArrayRef<int64_t> index) const {
-    return reference::load(element, memory.data() + offset(index));
-  }
-  void set(ArrayRef<int64_t> index, double value) {
-    reference::store(element, memory.data() + offset(index), value);
-  }
-};
-
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 /// The three kernels of a case, run on operands that are drawn.
-class RowsRun {
+class RowsRun : public KernelRun {
 public:
   explicit RowsRun(const RowsCase &c) : c(c) {
-    context.loadDialect<DiffAttnDialect, LLVM::LLVMDialect, NVVM::NVVMDialect,
-                        gpu::GPUDialect>();
-    DialectRegistry registry;
-    registerGpuTranslations(registry);
-    context.appendDialectRegistry(registry);
     draw();
     compile();
   }
@@ -99,16 +62,8 @@ public:
                    entry.second.memory.end());
     return all;
   }
-  const Array &array(const std::string &name) const { return arrays.at(name); }
 
 private:
-  Type typeOf(Element element) {
-    return element == Element::F32   ? Type(Float32Type::get(&context))
-           : element == Element::F16 ? Type(Float16Type::get(&context))
-                                     : Type(BFloat16Type::get(&context));
-  }
-  Array &make(const std::string &name, Element element,
-              std::vector<int64_t> sizes, bool isOutput, int64_t step = 1);
   void draw();
   void compile();
   void launch(const GpuKernelSpec &spec, sim::Dim3 grid, uint64_t seed);
@@ -119,7 +74,7 @@ private:
     return c.lambdas == Lambdas::One ? 1 : c.lambdaOfNoise ? c.noise : c.heads;
   }
   double lambdaAt(int64_t b, int64_t h, int64_t t) const {
-    const Array &lambda = arrays.at("lambda");
+    const DeviceArray &lambda = arrays.at("lambda");
     const int64_t head = h / (c.heads / lambdaHeads());
     return lambda.at(isOfQueries() ? ArrayRef<int64_t>{b, t, head}
                                    : ArrayRef<int64_t>{0, 0, head});
@@ -127,72 +82,50 @@ private:
   void checkSums() const;
 
   const RowsCase &c;
-  MLIRContext context{MLIRContext::Threading::DISABLED};
-  std::map<std::string, Array> arrays;
   GpuKernelSpec rows, weights, lambdas;
-  std::unique_ptr<sim::Simulator> simulator;
 };
 } // namespace
 
-Array &RowsRun::make(const std::string &name, Element element,
-                     std::vector<int64_t> sizes, bool isOutput, int64_t step) {
-  Array &array = arrays[name];
-  array.element = element;
-  array.sizes = sizes;
-  array.strides.resize(sizes.size());
-  int64_t next = step;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    array.strides[i] = next;
-    next *= sizes[i];
-    // Rows of neighbours stay aligned.
-    if (i + 1 == sizes.size() && sizes.size() == 4 && name != "dx" &&
-        name != "weight_parts")
-      next += step == 1 ? 8 : 3;
-  }
-  array.memory.resize(std::max<int64_t>(next, 1) *
-                      reference::byteSize(element));
-  array.isOutput = isOutput;
-  return array;
-}
-
 void RowsRun::draw() {
-  size_t drawn = 0;
-  auto fill = [&](Array &array, double scale, double offset) {
-    const int64_t bytes = reference::byteSize(array.element);
-    for (size_t i = 0; i < array.memory.size() / bytes; ++i)
-      reference::store(array.element, array.memory.data() + i * bytes,
-                       offset + scale * drawNormal(7, drawn++));
+  const std::vector<int64_t> ofOut = {c.batches, c.heads, c.queries, c.width},
+                             ofRows = {c.batches, c.heads, c.queries};
+  auto fill = [&](DeviceArray &array, double scale, double offset) {
+    KernelRun::draw(array, offset, scale);
   };
-  const std::vector<int64_t> ofOut = {c.batches, c.heads, c.queries, c.width};
-  fill(make("d_out", c.gradient, ofOut, false, c.step), 1.0, 0.0);
-  fill(make("x", c.saved, ofOut, false, c.step), 0.6, 0.1);
+  // Rows of neighbours stay aligned.
+  auto tensor = [&](const char *name, Element element) -> DeviceArray & {
+    return make(name, element, "bhtw", ofOut, c.step, c.step == 1 ? 8 : 3);
+  };
+  auto result = [](DeviceArray &array) { array.isOutput = true; };
+  fill(tensor("d_out", c.gradient), 1.0, 0.0);
+  fill(tensor("x", c.saved), 0.6, 0.1);
   if (c.maps == 2)
-    fill(make("o2", c.second, ofOut, false, c.step), 0.8, 0.0);
+    fill(tensor("o2", c.second), 0.8, 0.0);
   if (c.gate) {
-    fill(make("gate", c.type, ofOut, false, c.step), 1.5, 0.0);
-    make("d_gate", c.type, ofOut, true, c.step);
+    fill(tensor("gate", c.type), 1.5, 0.0);
+    result(tensor("d_gate", c.type));
   }
   if (c.weight) {
-    fill(make("norm_weight", c.type, {c.width}, false, 2), 0.3, 1.0);
-    make("d_norm_weight", c.type, {c.width}, true, 2);
-    make("weight_parts", Element::F32, {c.batches, c.heads, parts(), c.width},
-         true);
+    fill(make("norm_weight", c.type, "w", {c.width}, 2), 0.3, 1.0);
+    result(make("d_norm_weight", c.type, "w", {c.width}, 2));
+    result(make("weight_parts", Element::F32, "",
+                {c.batches, c.heads, parts(), c.width}));
   }
   std::vector<int64_t> ofLambda = {c.batches, c.queries, lambdaHeads()};
   if (!isOfQueries())
     ofLambda = {1, 1, lambdaHeads()};
   if (c.maps == 2) {
-    fill(make("lambda", Element::F32, ofLambda, false), 0.5, 0.4);
-    make("d_lambda", Element::F32, ofLambda, true);
-    make("lambda_parts", Element::F32, {c.batches, c.heads, parts()}, true);
-    make("d2", Element::F32, {c.batches, c.heads, c.queries}, true);
+    fill(make("lambda", Element::F32, "bth", ofLambda), 0.5, 0.4);
+    result(make("d_lambda", Element::F32, "bth", ofLambda));
+    result(
+        make("lambda_parts", Element::F32, "", {c.batches, c.heads, parts()}));
+    result(make("d2", Element::F32, "bht", ofRows));
   }
-  make("dx", c.type, ofOut, true);
-  make("d1", Element::F32, {c.batches, c.heads, c.queries}, true);
-  fill(make("lse1", Element::F32, {c.batches, c.heads, c.queries}, false), 1.0,
-       3.0);
+  result(make("dx", c.type, "bhtw", ofOut));
+  result(make("d1", Element::F32, "bht", ofRows));
+  fill(make("lse1", Element::F32, "bht", ofRows), 1.0, 3.0);
   if (c.maps == 2)
-    fill(make("lse2", Element::F32, {c.batches, c.noise, c.queries}, false),
+    fill(make("lse2", Element::F32, "bht", {c.batches, c.noise, c.queries}),
          1.0, 3.0);
   if (!c.emptyRows)
     return;
@@ -211,8 +144,6 @@ void RowsRun::draw() {
 }
 
 void RowsRun::compile() {
-  std::string error;
-  const GpuTarget target = *getGpuTarget("sm_80", error);
   rows.kind = GpuKernelKind::GradientRows;
   rows.elementType = typeOf(c.type);
   rows.gradientType = typeOf(c.gradient);
@@ -236,104 +167,51 @@ void RowsRun::compile() {
   lambdas.kind = GpuKernelKind::LambdaSums;
   lambdas.sumsLambdaOfQueries = isOfQueries();
 
-  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
-  gpu::GPUModuleOp kernels = getOrCreateKernelModule(*module, target);
-  getOrEmitGpuKernel(kernels, rows);
+  std::vector<GpuKernelSpec> specs = {rows};
   if (c.weight)
-    getOrEmitGpuKernel(kernels, weights);
+    specs.push_back(weights);
   if (c.maps == 2)
-    getOrEmitGpuKernel(kernels, lambdas);
-  llvm::LLVMContext llvmContext;
-  auto translated = translateGpuModule(kernels, target, llvmContext);
-  require(succeeded(translated) &&
-              succeeded(optimizeGpuModule(**translated, target)),
-          "expected to translate");
-  sim::SimChip chip;
-  auto created = sim::Simulator::create(**translated, chip);
-  if (!created)
-    require(false, llvm::toString(created.takeError()));
-  simulator = std::move(*created);
+    specs.push_back(lambdas);
+  KernelRun::compile(specs, "sm_80");
 }
 
 void RowsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid, uint64_t seed) {
-  const int64_t all = c.batches * c.heads;
-  std::map<std::string, int64_t> numbers = {
+  const std::map<std::string, int64_t> numbers = {
       {"queries", c.queries},
       {"parts", parts()},
-      {"all_heads", all},
+      {"all_heads", c.batches * c.heads},
       {"signal_per_noise", c.heads / c.noise},
       {"signal_per_lambda", c.heads / lambdaHeads()},
       {"flags", (c.norm ? GpuFlagNorm : 0) |
                     (c.epsOutside ? GpuFlagEpsOutside : 0) |
                     (c.sigmoid ? GpuFlagLambdaSigmoid : 0)}};
-  std::vector<uint64_t> registered;
-  std::vector<sim::KernelArgument> arguments;
-  for (GpuParam param : getGpuParams(spec)) {
-    const GpuParamRow &row = getGpuParam(param);
-    const std::string name = row.name.str();
-    if (row.type == GpuParamType::Pointer) {
-      Array &array = arrays.at(name);
-      registered.push_back(simulator->registerBuffer(
-          array.memory.data(), array.memory.size(), name,
-          {array.isOutput, /*initialized=*/true}));
-      arguments.push_back(sim::KernelArgument::pointer(registered.back()));
-    } else if (row.type == GpuParamType::I64) {
-      const auto cut = name.rfind('_');
-      const Array &array = arrays.at(name.substr(0, cut));
-      // Lambda has strides of its own axes alone.
-      const StringRef letters = array.sizes.size() == 4              ? "bhtw"
-                                : array.sizes.size() == 1            ? "w"
-                                : StringRef(name).contains("lambda") ? "bth"
-                                                                     : "bht";
-      const size_t axis = letters.find(name[cut + 1]);
-      const bool isUsed = array.sizes[axis] != 1 || letters != "bth";
-      arguments.push_back(
-          sim::KernelArgument::i64(isUsed ? array.strides[axis] : 0));
-    } else if (row.type == GpuParamType::F32) {
-      arguments.push_back(sim::KernelArgument::f32(
-          static_cast<float>(name == "norm_eps" ? 1e-5 : c.outScale)));
-    } else {
-      arguments.push_back(
-          sim::KernelArgument::i32(static_cast<int32_t>(numbers.at(name))));
-    }
-  }
-  sim::LaunchShape shape;
-  shape.grid = grid;
-  shape.block = {static_cast<uint32_t>(spec.getThreads())};
-  shape.dynamicSharedBytes =
-      static_cast<uint32_t>(spec.getSharedLayout().total);
+  const std::map<std::string, double> reals = {{"norm_eps", 1e-5},
+                                               {"out_scale", c.outScale}};
   sim::SimOptions options;
   options.seed = seed;
   options.residentBlocks = seed ? 3 : 1;
-  auto report = simulator->launch(spec.getName(), shape, arguments, options);
-  if (!report)
-    require(false, llvm::toString(report.takeError()));
-  EXPECT_TRUE(report->clean()) << report->str();
-  for (uint64_t address : registered)
-    simulator->releaseBuffer(address);
+  const sim::LaunchReport report =
+      KernelRun::launch(spec, grid, numbers, reals, options);
+  EXPECT_TRUE(report.clean()) << report.str();
 }
 
 void RowsRun::run(uint64_t seed) {
-  for (auto &entry : arrays)
-    if (entry.second.isOutput)
-      llvm::fill(entry.second.memory, 0xff);
-  auto blocks = [](int64_t count, int64_t each) {
-    return static_cast<uint32_t>(llvm::divideCeil(count, each));
-  };
+  clearResults();
   const auto heads = static_cast<uint32_t>(c.heads),
              batches = static_cast<uint32_t>(c.batches);
   launch(rows,
-         {blocks(c.queries, rows.getThreads() / 32 * kGpuRowsOfPart), heads,
-          batches},
+         {countBlocks(c.queries, rows.getThreads() / 32 * kGpuRowsOfPart),
+          heads, batches},
          seed);
   if (c.weight)
-    launch(weights, {blocks(c.width, 32)}, seed);
+    launch(weights, {countBlocks(c.width, 32)}, seed);
   if (c.maps == 1)
     return;
   const auto ofLambda = static_cast<uint32_t>(lambdaHeads());
   if (isOfQueries())
     launch(lambdas,
-           {blocks(c.queries, lambdas.getThreads()), ofLambda, batches}, seed);
+           {countBlocks(c.queries, lambdas.getThreads()), ofLambda, batches},
+           seed);
   else
     launch(lambdas, {ofLambda}, seed);
 }
@@ -454,7 +332,7 @@ void RowsRun::checkSums() const {
           ASSERT_EQ(arrays.at("lambda_parts").at({b, h, part}), sum);
         }
   for (int64_t i = 0; i < c.width && c.weight; ++i) {
-    const Array &given = arrays.at("weight_parts");
+    const DeviceArray &given = arrays.at("weight_parts");
     float all = 0.0f;
     for (int64_t warp = 0; warp < warps; ++warp) {
       float sum = 0.0f;
@@ -465,7 +343,7 @@ void RowsRun::checkSums() const {
                       part % parts(), i}));
       all = warp ? all + sum : sum;
     }
-    Array rounded = arrays.at("d_norm_weight");
+    DeviceArray rounded = arrays.at("d_norm_weight");
     rounded.set({i}, all);
     ASSERT_EQ(arrays.at("d_norm_weight").at({i}), rounded.at({i}));
   }

@@ -29,6 +29,25 @@ void mlir::diffattn::require(bool condition, const std::string &message) {
   std::abort();
 }
 
+sim::SimChip mlir::diffattn::getSimChip(const GpuTarget &target) {
+  sim::SimChip chip;
+  chip.name = target.chip;
+  llvm::StringRef number = target.chip;
+  require(number.consume_front("sm_") &&
+              !number.consumeInteger(10, chip.capability),
+          "expected sm_<number>");
+  chip.sharedBytesPerBlock = target.sharedBytesPerBlock;
+  return chip;
+}
+
+std::unique_ptr<sim::Simulator>
+mlir::diffattn::simulate(const llvm::Module &module, const sim::SimChip &chip) {
+  auto created = sim::Simulator::create(module, chip);
+  if (!created)
+    require(false, llvm::toString(created.takeError()));
+  return std::move(*created);
+}
+
 Memory::~Memory() {
   if (bytes)
     munmap(start, bytes);

@@ -14,6 +14,12 @@ namespace mlir::diffattn {
 /// Ends the test program: a harness without its parts proves nothing.
 void require(bool condition, const std::string &message);
 
+/// The properties of a target's chip that the simulator reads.
+sim::SimChip getSimChip(const GpuTarget &target);
+/// A simulator of the kernels of `module`.
+std::unique_ptr<sim::Simulator> simulate(const llvm::Module &module,
+                                         const sim::SimChip &chip);
+
 /// Memory of which only the pages that are touched exist.
 class Memory {
 public:

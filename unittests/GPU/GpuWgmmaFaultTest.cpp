@@ -14,79 +14,27 @@
 
 #include "DiffAttn/Schedule/GpuSchedule.h"
 
-#include "llvm/IR/Verifier.h"
-#include "llvm/Support/raw_ostream.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 #include <gtest/gtest.h>
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using sim::FaultKind;
 using sim::HopperInjection;
 
 namespace {
 
-/// The expected outcome of an injection: one of the faults, or with `wrong`, a
-/// result beyond the bound instead.
-struct Expected {
-  HopperInjection injection;
-  std::vector<FaultKind> kinds;
-  bool wrong = false;
-  /// On keys that grow: random scores grow too little after the first tile for
-  /// their sums to be rescaled.
-  bool growing = false;
-  /// On more tiles of keys: of one warpgroup, any warp's arrival says that all
-  /// have read, so that arrivals must run ahead by those of four warps.
-  bool isLong = false;
-};
+/// Whether it shows on keys that grow: random scores grow too little after the
+/// first tile for their sums to be rescaled.
+bool needsGrowth(HopperInjection injection) {
+  return injection == HopperInjection::VoteAll;
+}
 
-const Expected kExpected[] = {
-    {HopperInjection::ExpectMore, {FaultKind::Deadlock}},
-    {HopperInjection::ExpectLess,
-     {FaultKind::Deadlock, FaultKind::BarrierMismatch, FaultKind::NotArrived,
-      FaultKind::Race}},
-    {HopperInjection::CountMore, {FaultKind::Deadlock}},
-    {HopperInjection::CountOneLess,
-     {FaultKind::Race, FaultKind::BarrierMismatch, FaultKind::NotArrived,
-      FaultKind::Deadlock},
-     /*wrong=*/false,
-     /*growing=*/false,
-     /*isLong=*/true},
-    {HopperInjection::CountLess,
-     {FaultKind::Race, FaultKind::BarrierMismatch, FaultKind::NotArrived,
-      FaultKind::Deadlock}},
-    {HopperInjection::FlipParity,
-     {FaultKind::Deadlock, FaultKind::NotArrived, FaultKind::Race,
-      FaultKind::Uninitialized, FaultKind::BarrierMismatch}},
-    {HopperInjection::DropPhaseWait,
-     {FaultKind::NotArrived, FaultKind::Race, FaultKind::Uninitialized,
-      FaultKind::BarrierMismatch, FaultKind::Deadlock}},
-    {HopperInjection::DropArrive, {FaultKind::Deadlock}},
-    {HopperInjection::DropLoad, {FaultKind::Deadlock}},
-    {HopperInjection::ShiftLoad, {}, true},
-    {HopperInjection::MisalignLoad, {FaultKind::Misaligned}},
-    {HopperInjection::DropMatrixWait, {FaultKind::InFlight}},
-    {HopperInjection::WeakenMatrixWait, {FaultKind::InFlight}},
-    {HopperInjection::DropMatrixFence, {FaultKind::MissingFence}},
-    {HopperInjection::DropMatrixCommit, {FaultKind::InFlight}},
-    {HopperInjection::PackEarly, {FaultKind::InFlight}},
-    {HopperInjection::WrongStride, {FaultKind::Descriptor}, true},
-    {HopperInjection::DropProxyFence, {FaultKind::MissingFence}},
-    {HopperInjection::DropInitFence, {FaultKind::MissingFence}},
-    {HopperInjection::DropStore, {}, true},
-    {HopperInjection::ShiftStore, {}, true},
-    {HopperInjection::MisalignStore, {FaultKind::Misaligned}},
-    {HopperInjection::DropStoreWait, {FaultKind::InFlight}},
-    {HopperInjection::WrongMask,
-     {FaultKind::Deadlock, FaultKind::BarrierMismatch}},
-    {HopperInjection::DropClusterWait,
-     {FaultKind::InFlight, FaultKind::BarrierMismatch, FaultKind::Race}},
-    {HopperInjection::DropTurn, {FaultKind::Deadlock}},
-    {HopperInjection::WrongTurn,
-     {FaultKind::Deadlock, FaultKind::BarrierMismatch}},
-    {HopperInjection::LateWait, {FaultKind::Early}},
-    {HopperInjection::VoteAll, {}, true, /*growing=*/true},
-};
+/// Whether it shows on more tiles of keys: of one warpgroup, any warp's arrival
+/// says that all have read, so that arrivals must run ahead by those of four
+/// warps.
+bool needsManyTiles(HopperInjection injection) {
+  return injection == HopperInjection::CountOneLess;
+}
 
 /// Whether only kernels that store their result by a tensor map have places
 /// for `injection`.
@@ -176,40 +124,31 @@ public:
 
 private:
   /// Whether some order of threads and timing of copies shows it.
-  bool isDetected(CompiledCase &compiled, const Expected &expected,
+  bool isDetected(CompiledCase &compiled, HopperInjection injection,
                   std::string &reports) {
-    for (const Shape &shape : getShapes(expected))
-      for (sim::CopyTiming copies :
-           {sim::CopyTiming::Late, sim::CopyTiming::Early})
-        for (uint64_t order : {0, 1, 2}) {
-          sim::SimOptions options;
-          options.seed = order;
-          options.copies = copies;
-          options.countTraffic = false;
-          if (shows(compiled, shape, expected, options, reports))
-            return true;
-        }
+    for (const Shape &shape : getShapes(injection))
+      if (isShownInSomeOrder([&](const sim::SimOptions &options) {
+            return shows(compiled, shape, sim::getExpectedOutcome(injection),
+                         options, reports);
+          }))
+        return true;
     return false;
   }
 
   /// Whether one run shows it. What it shows instead goes to `reports`.
   static bool shows(CompiledCase &compiled, const Shape &shape,
-                    const Expected &expected, sim::SimOptions options,
-                    std::string &reports) {
-    auto isExpected = [&](const Outcome &outcome) {
-      return llvm::any_of(expected.kinds, [&](FaultKind kind) {
-        return outcome.report.has(kind);
-      });
-    };
+                    const sim::ExpectedOutcome &expected,
+                    const sim::SimOptions &options, std::string &reports) {
     // A launch ends with its first fault, which most often is of such a kind.
     // One whose numbers count must come to its end.
     if (!expected.wrong) {
       sim::SimOptions first = options;
       first.maxFaults = 1;
       Outcome outcome = compiled.run(shape, kSeed, first, /*compare=*/false);
-      if (outcome.report.clean() || isExpected(outcome)) {
+      const bool isExpected = outcome.report.has(expected.kinds);
+      if (outcome.report.clean() || isExpected) {
         reports += outcome.report.str() + "\n";
-        return isExpected(outcome);
+        return isExpected;
       }
     }
     Outcome outcome =
@@ -217,15 +156,18 @@ private:
     reports += outcome.report.str() + "\n";
     if (expected.wrong)
       reports += "error in bounds: " + std::to_string(outcome.worst()) + "\n";
-    return isExpected(outcome) || (expected.wrong && outcome.worst() > 1.0);
+    return outcome.report.has(expected.kinds) ||
+           (expected.wrong && outcome.worst() > 1.0);
   }
 
-  std::vector<Shape> getShapes(const Expected &expected) const {
+  std::vector<Shape> getShapes(HopperInjection injection) const {
     Shape shape = shapes.front();
-    shape.growth = expected.growing ? 0.5 : 0.0;
-    if (expected.isLong)
+    shape.growth = needsGrowth(injection) ? 0.5 : 0.0;
+    if (needsManyTiles(injection))
       shape.length += 2 * shape.keys, shape.keys *= 3;
-    return expected.growing || expected.isLong ? std::vector{shape} : shapes;
+    return needsGrowth(injection) || needsManyTiles(injection)
+               ? std::vector{shape}
+               : shapes;
   }
 
   static constexpr unsigned kSeed = 7;
@@ -249,31 +191,25 @@ void Broken::expectAllFound(
       llvm::StringRef(whole.kernels).split(' ').first.str();
   std::unique_ptr<llvm::Module> alone =
       llvm::CloneModule(compiled.getKernels());
-  for (const Expected &expected : kExpected) {
-    const unsigned count =
-        sim::countInjections(*alone, name, expected.injection);
-    EXPECT_EQ(count > 0, isPart(expected.injection))
-        << stringifyInjection(expected.injection).str();
+  for (HopperInjection injection : sim::getHopperInjections()) {
+    const std::string title = stringifyInjection(injection).str();
+    const unsigned count = sim::countInjections(*alone, name, injection);
+    EXPECT_EQ(count > 0, isPart(injection)) << title;
     const bool isOne = places == Places::Middle;
     const bool everywhere =
-        (places >= Places::AllProducts && isOfProducts(expected.injection)) ||
-        (places == Places::AllBarriers && isOfBarriers(expected.injection));
+        (places >= Places::AllProducts && isOfProducts(injection)) ||
+        (places == Places::AllBarriers && isOfBarriers(injection));
     const unsigned step = isOne        ? count
                           : everywhere ? 1
                                        : std::max(1u, (count + 1) / 2);
     for (unsigned at = isOne ? count / 2 : 0; at < count; at += step) {
-      if (isIdle(expected.injection, at, count))
+      if (isIdle(injection, at, count))
         continue;
-      std::unique_ptr<llvm::Module> broken = llvm::CloneModule(*alone);
-      sim::inject(*broken, name, expected.injection, std::min(at, count - 1));
-      std::string message;
-      llvm::raw_string_ostream os(message);
-      ASSERT_FALSE(llvm::verifyModule(*broken, &os)) << message;
-      compiled.replaceKernels(*broken);
+      compiled.replaceKernels(
+          *sim::getBroken(*alone, name, injection, std::min(at, count - 1)));
       std::string reports;
-      EXPECT_TRUE(isDetected(compiled, expected, reports))
-          << stringifyInjection(expected.injection).str() << " at place " << at
-          << " of " << count << ": " << reports;
+      EXPECT_TRUE(isDetected(compiled, injection, reports))
+          << title << " at place " << at << " of " << count << ": " << reports;
     }
   }
 }
@@ -395,19 +331,14 @@ bool findsBox(CompiledCase &compiled, Shape shape, int64_t wrong, int64_t more,
   constexpr unsigned kSeed = 7;
   shape.wrongMap = wrong;
   shape.moreRows = more;
-  for (sim::CopyTiming copies : {sim::CopyTiming::Late, sim::CopyTiming::Early})
-    for (uint64_t order : {0, 1, 2}) {
-      sim::SimOptions options;
-      options.seed = order;
-      options.copies = copies;
-      options.countTraffic = false;
-      options.maxFaults = 1;
-      Outcome outcome = compiled.run(shape, kSeed, options);
-      if (!outcome.report.clean() || outcome.worst() > 1.0)
-        return true;
-      reports += " error in bounds: " + std::to_string(outcome.worst()) + "\n";
-    }
-  return false;
+  return isShownInSomeOrder([&](sim::SimOptions options) {
+    options.maxFaults = 1;
+    Outcome outcome = compiled.run(shape, kSeed, options);
+    if (!outcome.report.clean() || outcome.worst() > 1.0)
+      return true;
+    reports += " error in bounds: " + std::to_string(outcome.worst()) + "\n";
+    return false;
+  });
 }
 
 /// Expects that boxes of one row less or more than the kernel's, a mistake of

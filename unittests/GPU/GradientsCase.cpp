@@ -6,36 +6,16 @@
 //===----------------------------------------------------------------------===//
 #include "GradientsCase.h"
 
-#include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
-#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
-#include "DiffAttn/Codegen/Passes.h"
-
-#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
-#include "llvm/Support/MathExtras.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <deque>
 #include <limits>
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using reference::Element;
 
-Type GradientsRun::typeOf(Element element) {
-  return element == Element::F32   ? Type(Float32Type::get(&context))
-         : element == Element::F16 ? Type(Float16Type::get(&context))
-         : element == Element::I64 ? Type(IntegerType::get(&context, 64))
-                                   : Type(BFloat16Type::get(&context));
-}
-
 GradientsRun::GradientsRun(const GradientsCase &c) : c(c) {
-  context.loadDialect<DiffAttnDialect, LLVM::LLVMDialect, NVVM::NVVMDialect,
-                      gpu::GPUDialect>();
-  DialectRegistry registry;
-  registerGpuTranslations(registry);
-  context.appendDialectRegistry(registry);
   draw();
   sumRows();
   compile();
@@ -48,8 +28,7 @@ bool Gradients::isClean() const {
 
 bool Gradients::has(ArrayRef<sim::FaultKind> kinds) const {
   return llvm::any_of(reports, [&](const sim::LaunchReport &report) {
-    return llvm::any_of(kinds,
-                        [&](sim::FaultKind kind) { return report.has(kind); });
+    return report.has(kinds);
   });
 }
 
@@ -60,36 +39,20 @@ std::string Gradients::str() const {
   return text;
 }
 
-DeviceArray &GradientsRun::make(const std::string &name, Element element,
-                                const std::string &letters,
-                                std::vector<int64_t> sizes, double offset,
-                                double scale) {
-  DeviceArray &array = arrays[name];
-  array.element = element;
-  array.letters = letters;
-  array.sizes = sizes;
-  array.strides.resize(sizes.size());
-  int64_t next = letters == "bhtw" && name != "dx" ? c.step : 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
-    array.strides[i] = next;
-    next *= sizes[i];
-    if (i + 1 == sizes.size() && letters == "bhtw" && name != "dx")
-      next += 8;
-  }
-  array.memory.resize(next * reference::byteSize(element));
-  array.forEach([&](int64_t, int64_t at) {
-    reference::store(element, array.memory.data() + at,
-                     offset + scale * drawNormal(11, drawn++));
-  });
-  return array;
-}
-
 void GradientsRun::draw() {
+  // 16 bytes and more lie between rows.
+  auto rows = [&](const std::string &name, Element element,
+                  std::vector<int64_t> sizes) -> DeviceArray & {
+    return make(name, element, "bhtw", std::move(sizes), c.step, 8);
+  };
+  auto fill = [&](DeviceArray &array, double offset, double scale) {
+    KernelRun::draw(array, offset, scale);
+    return array.view();
+  };
   auto tensor = [&](const char *name, int64_t heads, int64_t length,
                     int64_t width) {
-    return make(name, c.type, "bhtw", {c.batches, heads, length, width}, 0.0,
-                1.0)
-        .view();
+    return fill(rows(name, c.type, {c.batches, heads, length, width}), 0.0,
+                1.0);
   };
   arguments.q1 = tensor("q1", c.signal, c.queries, c.d);
   arguments.k1 = tensor("k1", c.keyHeads, c.keys, c.d);
@@ -100,22 +63,20 @@ void GradientsRun::draw() {
         c.sharedKeys ? arguments.k1 : tensor("k2", c.keyHeads, c.keys, c.d);
     arguments.lambda =
         c.lambdaOfQueries
-            ? make("lambda", Element::F32, "bth",
-                   {c.batches, c.queries, c.signal}, 0.5, 0.4)
-                  .view()
-            : make("lambda", Element::F32, "", {}, 0.6, 0.0).view();
+            ? fill(make("lambda", Element::F32, "bth",
+                        {c.batches, c.queries, c.signal}),
+                   0.5, 0.4)
+            : fill(make("lambda", Element::F32, "", {}), 0.6, 0.0);
   }
-  make("dx", c.type, "bhtw", {c.batches, c.signal, c.queries, c.dv}, 0.0, 1.0);
+  fill(make("dx", c.type, "bhtw", {c.batches, c.signal, c.queries, c.dv}), 0.0,
+       1.0);
   if (c.bias)
     arguments.bias =
-        make("bias", c.type, "bhqk", {1, c.noise, c.queries, c.keys}, 0.0, 1.0)
-            .view();
+        fill(make("bias", c.type, "bhqk", {1, c.noise, c.queries, c.keys}), 0.0,
+             1.0);
   auto integers = [&](const char *name, const std::string &letters,
                       std::vector<int64_t> sizes, auto value) {
-    DeviceArray &array =
-        make(name, Element::F32, letters, std::move(sizes), 0.0, 0.0);
-    array.element = Element::I64;
-    array.memory.resize(2 * array.memory.size());
+    DeviceArray &array = make(name, Element::I64, letters, std::move(sizes));
     array.forEach([&](int64_t i, int64_t at) {
       *reinterpret_cast<int64_t *>(array.memory.data() + at) = value(i);
     });
@@ -153,8 +114,7 @@ void GradientsRun::draw() {
   const std::string wrong = reference::check(arguments);
   require(wrong.empty(), wrong);
   for (const std::string &name : getGradients()) {
-    DeviceArray &of = arrays[name.substr(2)];
-    make(name, c.result, "bhtw", of.sizes, 0.0, 0.0).isOutput = true;
+    rows(name, c.result, arrays[name.substr(2)].sizes).isOutput = true;
   }
 }
 
@@ -163,8 +123,8 @@ void GradientsRun::sumRows() {
   scoreMagnitude = result.scoreMagnitude;
   auto fill = [&](const char *name, int64_t heads,
                   const std::vector<double> &numbers) {
-    DeviceArray &array = make(name, Element::F32, "bht",
-                              {c.batches, heads, c.queries}, 0.0, 0.0);
+    DeviceArray &array =
+        make(name, Element::F32, "bht", {c.batches, heads, c.queries});
     array.forEach([&](int64_t i, int64_t at) {
       reference::store(Element::F32, array.memory.data() + at, numbers[i]);
     });
@@ -213,14 +173,6 @@ void GradientsRun::sumRows() {
 }
 
 void GradientsRun::compile() {
-  std::string error;
-  const GpuTarget target =
-      *getGpuTarget(c.isWgmma() ? "sm_90a" : "sm_80", error);
-  if (c.isWgmma()) {
-    chip.name = target.chip;
-    chip.capability = 90;
-    chip.sharedBytesPerBlock = target.sharedBytesPerBlock;
-  }
   GpuKernelSpec spec;
   spec.elementType = typeOf(c.type);
   spec.headDim = c.d;
@@ -264,43 +216,7 @@ void GradientsRun::compile() {
   if (keys.hasSecondKeys())
     store(keys, GpuGradient::K2);
 
-  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
-  gpu::GPUModuleOp kernels = getOrCreateKernelModule(*module, target);
-  getOrEmitGpuKernel(kernels, keys);
-  getOrEmitGpuKernel(kernels, queries);
-  auto made = translateGpuModule(kernels, target, llvmContext);
-  require(succeeded(made) && succeeded(optimizeGpuModule(**made, target)),
-          "expected to translate");
-  translated = std::move(*made);
-  replaceKernels(*translated);
-}
-
-void GradientsRun::replaceKernels(const llvm::Module &module) {
-  auto created = sim::Simulator::create(module, chip);
-  if (!created)
-    require(false, llvm::toString(created.takeError()));
-  simulator = std::move(*created);
-}
-
-/// Boxes of `rows` rows of 64 columns of the array `name`.
-sim::TensorMapHandle GradientsRun::encode(const std::string &name, int64_t rows,
-                                          uint64_t address) const {
-  const DeviceArray &array = arrays.at(name);
-  sim::TensorMap map;
-  map.base = address;
-  map.rank = 4;
-  map.swizzle128 = true;
-  map.box[0] = 64;
-  map.box[1] = rows;
-  for (unsigned i = 0; i < 4; ++i) {
-    map.sizes[i] = array.sizes[3 - i];
-    if (i)
-      map.strides[i - 1] = 2 * array.strides[3 - i];
-  }
-  auto handle = sim::encodeTensorMap(map);
-  if (!handle)
-    require(false, llvm::toString(handle.takeError()));
-  return *handle;
+  KernelRun::compile({keys, queries}, c.isWgmma() ? "sm_90a" : "sm_80");
 }
 
 void GradientsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
@@ -329,92 +245,27 @@ void GradientsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
                                             : c.scale * log2e},
       {"softcap", c.softcap},
       {"gradient_scale", c.scale}};
-  std::map<std::string, uint64_t> addresses;
-  std::vector<sim::KernelArgument> values;
-  // Arguments point to them.
-  std::deque<sim::TensorMapHandle> maps;
-  for (GpuParam param : getGpuParams(spec)) {
-    const GpuParamRow &row = getGpuParam(param);
-    const std::string name = row.name.str();
-    if (row.type == GpuParamType::TensorMap) {
-      const std::string of = name.substr(0, name.rfind('_'));
-      DeviceArray &array = arrays.at(of);
-      addresses[of] =
-          simulator->registerBuffer(array.memory.data(), array.memory.size(),
-                                    of, {false, /*initialized=*/true});
-      // Rows of the block, or of a tile.
-      const bool isOfQueries = of[0] != 'k' && of[0] != 'v',
-                 isRow = isOfQueries ==
-                         (spec.kind == GpuKernelKind::GradientQueries);
-      maps.push_back(encode(of, isRow ? spec.getRows() : spec.getTileKeys(),
-                            addresses[of]));
-      values.push_back(sim::KernelArgument::map(maps.back()));
-    } else if (row.type == GpuParamType::Pointer) {
-      auto found = arrays.find(name);
-      if (found == arrays.end()) {
-        values.push_back(sim::KernelArgument::pointer(0));
-        continue;
-      }
-      DeviceArray &array = found->second;
-      addresses[name] = simulator->registerBuffer(
-          array.memory.data(), array.memory.size(), name,
-          {array.isOutput, /*initialized=*/true});
-      values.push_back(sim::KernelArgument::pointer(addresses[name]));
-    } else if (row.type == GpuParamType::I64 && !numbers.count(name)) {
-      const auto cut = name.rfind('_');
-      auto found = arrays.find(name.substr(0, cut));
-      int64_t stride = 0;
-      if (found != arrays.end()) {
-        const DeviceArray &array = found->second;
-        const auto axis = array.letters.find(name[cut + 1]);
-        if (axis != std::string::npos && array.sizes[axis] != 1)
-          stride = array.strides[axis];
-      }
-      values.push_back(sim::KernelArgument::i64(stride));
-    } else if (row.type == GpuParamType::F32) {
-      values.push_back(
-          sim::KernelArgument::f32(static_cast<float>(reals.at(name))));
-    } else if (row.type == GpuParamType::I64) {
-      values.push_back(sim::KernelArgument::i64(numbers.at(name)));
-    } else {
-      values.push_back(
-          sim::KernelArgument::i32(static_cast<int32_t>(numbers.at(name))));
-    }
-  }
-  sim::LaunchShape shape;
-  shape.grid = grid;
-  shape.block = {static_cast<uint32_t>(spec.getThreads())};
-  shape.dynamicSharedBytes =
-      static_cast<uint32_t>(spec.getSharedLayout().total);
-  auto report = simulator->launch(spec.getName(), shape, values, options);
-  if (!report)
-    require(false, llvm::toString(report.takeError()));
-  result.mmaFlops += report->stats.mmaFlops;
+  sim::LaunchReport report =
+      KernelRun::launch(spec, grid, numbers, reals, options);
+  result.mmaFlops += report.stats.mmaFlops;
   result.conflicts +=
-      report->stats.ldmatrixConflicts + report->stats.copyConflicts;
-  result.reports.push_back(std::move(*report));
-  for (auto &[name, address] : addresses)
-    simulator->releaseBuffer(address);
+      report.stats.ldmatrixConflicts + report.stats.copyConflicts;
+  result.reports.push_back(std::move(report));
 }
 
 Gradients GradientsRun::run(const sim::SimOptions &options,
                             std::optional<GpuKernelKind> alone) {
-  for (auto &[name, array] : arrays)
-    if (array.isOutput)
-      llvm::fill(array.memory, 0xff);
-  auto blocks = [](int64_t count, int64_t each) {
-    return static_cast<uint32_t>(llvm::divideCeil(count, each));
-  };
+  clearResults();
   const auto batches = static_cast<uint32_t>(c.batches);
   Gradients result;
   if (alone != GpuKernelKind::GradientQueries)
     launch(keys,
-           {blocks(c.keys, keys.getRows()), static_cast<uint32_t>(c.keyHeads),
-            batches},
+           {countBlocks(c.keys, keys.getRows()),
+            static_cast<uint32_t>(c.keyHeads), batches},
            options, result);
   if (alone != GpuKernelKind::GradientKeys)
     launch(queries,
-           {blocks(c.queries, queries.getRows()),
+           {countBlocks(c.queries, queries.getRows()),
             static_cast<uint32_t>(c.noise), batches},
            options, result);
   for (const std::string &name : getGradients()) {

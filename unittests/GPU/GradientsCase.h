@@ -7,20 +7,11 @@
 #ifndef DIFFATTN_UNITTESTS_GPU_GRADIENTSCASE_H
 #define DIFFATTN_UNITTESTS_GPU_GRADIENTSCASE_H
 
-#include "GpuOperands.h"
+#include "KernelRun.h"
 
-#include "DiffAttn/Codegen/NVVM/GpuKernel.h"
 #include "DiffAttn/Testing/Reference/AttentionBackward.h"
-#include "DiffAttn/Testing/Simulator/Simulator.h"
 
-#include "llvm/IR/LLVMContext.h"
-#include "llvm/IR/Module.h"
-
-#include <map>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 namespace mlir::diffattn {
 
@@ -55,36 +46,6 @@ inline std::ostream &operator<<(std::ostream &os, const GradientsCase &c) {
   return os << c.name;
 }
 
-/// An operand in memory; `letters` name its axes as parameters do.
-struct DeviceArray {
-  reference::Element element = reference::Element::F32;
-  std::string letters;
-  std::vector<int64_t> sizes, strides;
-  std::vector<uint8_t> memory;
-  bool isOutput = false;
-
-  reference::View view() const {
-    reference::View view(memory.data(), element, sizes);
-    view.strides = strides;
-    return view;
-  }
-  /// The elements, dense, one after another.
-  template <typename Body>
-  void forEach(Body body) const {
-    int64_t count = 1;
-    for (int64_t size : sizes)
-      count *= size;
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t rest = i, offset = 0;
-      for (size_t axis = sizes.size(); axis-- > 0;) {
-        offset += rest % sizes[axis] * strides[axis];
-        rest /= sizes[axis];
-      }
-      body(i, offset * reference::byteSize(element));
-    }
-  }
-};
-
 /// The results of both kernels, and the faults of their launches.
 struct Gradients {
   std::map<std::string, std::vector<double>> values;
@@ -98,7 +59,7 @@ struct Gradients {
 
 /// Both kernels of a case, on operands that are drawn. dX is d_out, as without
 /// norm, gate and scale of the output, and its row sums are those of f64.
-class GradientsRun {
+class GradientsRun : public KernelRun {
 public:
   explicit GradientsRun(const GradientsCase &c);
 
@@ -108,29 +69,18 @@ public:
   /// The largest error in units of the bound, of gradients that a kernel of the
   /// run stores.
   double worst(const Gradients &gradients) const;
-  /// The kernels as they go to NVPTX, and one of them by its kind.
-  const llvm::Module &getKernels() const { return *translated; }
+  /// One of the kernels.
   const GpuKernelSpec &getSpec(GpuKernelKind kind) const {
     return kind == GpuKernelKind::GradientKeys ? keys : queries;
   }
-  /// Runs `module` in the place of these from now on.
-  void replaceKernels(const llvm::Module &module);
-  std::map<std::string, DeviceArray> arrays;
 
 private:
-  Type typeOf(reference::Element element);
-  /// Drawn, and 16 bytes behind each row.
-  DeviceArray &make(const std::string &name, reference::Element element,
-                    const std::string &letters, std::vector<int64_t> sizes,
-                    double offset, double scale);
   void draw();
   void sumRows();
   void compile();
   /// Adds to `result` what a launch tells.
   void launch(const GpuKernelSpec &spec, sim::Dim3 grid,
               const sim::SimOptions &options, Gradients &result);
-  sim::TensorMapHandle encode(const std::string &name, int64_t rows,
-                              uint64_t address) const;
   std::vector<std::string> getGradients() const {
     std::vector<std::string> names = {"d_q1", "d_k1", "d_v"};
     if (c.maps == 2)
@@ -141,15 +91,9 @@ private:
   }
 
   const GradientsCase c;
-  MLIRContext context{MLIRContext::Threading::DISABLED};
   reference::AttentionArguments arguments;
   double scoreMagnitude = 0.0;
   GpuKernelSpec keys, queries;
-  sim::SimChip chip;
-  llvm::LLVMContext llvmContext;
-  std::unique_ptr<llvm::Module> translated;
-  std::unique_ptr<sim::Simulator> simulator;
-  size_t drawn = 0;
 };
 
 /// Expects gradients within the bound of f64, no fault, and the same bits in

@@ -79,9 +79,10 @@ const BufferStats *LaunchStats::findBuffer(llvm::StringRef name) const {
   return it == buffers.end() ? nullptr : &*it;
 }
 
-bool LaunchReport::has(FaultKind kind) const {
-  return llvm::any_of(faults,
-                      [&](const Fault &fault) { return fault.kind == kind; });
+bool LaunchReport::has(llvm::ArrayRef<FaultKind> kinds) const {
+  return llvm::any_of(faults, [&](const Fault &fault) {
+    return llvm::is_contained(kinds, fault.kind);
+  });
 }
 
 std::string LaunchReport::str() const {

@@ -12,7 +12,10 @@
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/Module.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Cloning.h"
 
 using namespace llvm;
 using namespace mlir::diffattn::sim;
@@ -222,4 +225,48 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
     return;
   }
   }
+}
+
+void mlir::diffattn::sim::requireValid(const Module &module) {
+  std::string message;
+  raw_string_ostream os(message);
+  if (verifyModule(module, &os))
+    report_fatal_error(Twine("expected a valid module, but got ") + message);
+}
+
+std::unique_ptr<Module> mlir::diffattn::sim::getBroken(const Module &module,
+                                                       StringRef kernel,
+                                                       Injection injection,
+                                                       unsigned index) {
+  std::unique_ptr<Module> broken = CloneModule(module);
+  inject(*broken, kernel, injection, index);
+  requireValid(*broken);
+  return broken;
+}
+
+ExpectedOutcome mlir::diffattn::sim::getExpectedOutcome(Injection injection) {
+  switch (injection) {
+  case Injection::DropWait:
+  case Injection::WeakenWait:
+    return {{FaultKind::NotArrived}};
+  case Injection::DropBarrier:
+  case Injection::RefillEarly:
+    return {{FaultKind::Race, FaultKind::NotArrived}};
+  case Injection::RowOutOfBounds:
+  case Injection::SharedOutOfBounds:
+    return {{FaultKind::OutOfBounds}};
+  case Injection::MisalignedRow:
+  case Injection::MisalignedCopy:
+    return {{FaultKind::Misaligned}};
+  case Injection::HalfWarp:
+    return {{FaultKind::Divergence}};
+  case Injection::DropCopy:
+    // A stage that was filled before still holds other keys.
+    return {{FaultKind::Uninitialized}, /*wrong=*/true};
+  case Injection::WrongSwizzle:
+  case Injection::WrongLane:
+  case Injection::VoteAll:
+    return {{}, /*wrong=*/true};
+  }
+  return {};
 }

@@ -7,14 +7,30 @@
 #ifndef DIFFATTN_UNITTESTS_TESTING_SIMULATOR_FAULTINJECTION_H
 #define DIFFATTN_UNITTESTS_TESTING_SIMULATOR_FAULTINJECTION_H
 
+#include "DiffAttn/Testing/Simulator/Report.h"
+
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
+
+#include <memory>
+#include <vector>
 
 namespace llvm {
 class Module;
 } // namespace llvm
 
 namespace mlir::diffattn::sim {
+
+/// The outcome that a change of an instruction must have: one of the faults or,
+/// with `wrong`, results that are off.
+struct ExpectedOutcome {
+  std::vector<FaultKind> kinds = {};
+  bool wrong = false;
+};
+
+/// Ends the program if `module`, of which an instruction was changed, does not
+/// verify: simulated, it would show nothing.
+void requireValid(const llvm::Module &module);
 
 /// A way to break one instruction of a kernel, given as LLVM IR.
 enum class Injection : uint8_t {
@@ -56,6 +72,14 @@ unsigned countInjections(llvm::Module &module, llvm::StringRef kernel,
 /// Breaks the `index`-th of them.
 void inject(llvm::Module &module, llvm::StringRef kernel, Injection injection,
             unsigned index);
+
+/// A copy of `module`, valid too, with the `index`-th of them broken.
+std::unique_ptr<llvm::Module> getBroken(const llvm::Module &module,
+                                        llvm::StringRef kernel,
+                                        Injection injection, unsigned index);
+
+/// The outcome in every kernel that needs the instruction.
+ExpectedOutcome getExpectedOutcome(Injection injection);
 
 } // namespace mlir::diffattn::sim
 

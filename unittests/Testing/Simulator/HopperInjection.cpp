@@ -15,6 +15,7 @@
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/Module.h"
+#include "llvm/Transforms/Utils/Cloning.h"
 
 using namespace llvm;
 using namespace mlir::diffattn;
@@ -260,4 +261,62 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
   if (!call.getType()->isVoidTy())
     call.replaceAllUsesWith(PoisonValue::get(call.getType()));
   call.eraseFromParent();
+}
+
+std::unique_ptr<Module>
+mlir::diffattn::sim::getBroken(const Module &module, StringRef kernel,
+                               HopperInjection injection, unsigned index) {
+  std::unique_ptr<Module> broken = CloneModule(module);
+  inject(*broken, kernel, injection, index);
+  requireValid(*broken);
+  return broken;
+}
+
+ExpectedOutcome
+mlir::diffattn::sim::getExpectedOutcome(HopperInjection injection) {
+  switch (injection) {
+  case HopperInjection::ExpectMore:
+  case HopperInjection::CountMore:
+  case HopperInjection::DropArrive:
+  case HopperInjection::DropLoad:
+  case HopperInjection::DropTurn:
+    return {{FaultKind::Deadlock}};
+  case HopperInjection::ExpectLess:
+  case HopperInjection::CountOneLess:
+  case HopperInjection::CountLess:
+    return {{FaultKind::Deadlock, FaultKind::BarrierMismatch,
+             FaultKind::NotArrived, FaultKind::Race}};
+  case HopperInjection::FlipParity:
+  case HopperInjection::DropPhaseWait:
+    return {{FaultKind::Deadlock, FaultKind::NotArrived, FaultKind::Race,
+             FaultKind::Uninitialized, FaultKind::BarrierMismatch}};
+  case HopperInjection::WrongMask:
+  case HopperInjection::WrongTurn:
+    return {{FaultKind::Deadlock, FaultKind::BarrierMismatch}};
+  case HopperInjection::MisalignLoad:
+  case HopperInjection::MisalignStore:
+    return {{FaultKind::Misaligned}};
+  case HopperInjection::DropMatrixWait:
+  case HopperInjection::WeakenMatrixWait:
+  case HopperInjection::DropMatrixCommit:
+  case HopperInjection::PackEarly:
+  case HopperInjection::DropStoreWait:
+    return {{FaultKind::InFlight}};
+  case HopperInjection::DropMatrixFence:
+  case HopperInjection::DropProxyFence:
+  case HopperInjection::DropInitFence:
+    return {{FaultKind::MissingFence}};
+  case HopperInjection::WrongStride:
+    return {{FaultKind::Descriptor}, /*wrong=*/true};
+  case HopperInjection::DropClusterWait:
+    return {{FaultKind::InFlight, FaultKind::BarrierMismatch, FaultKind::Race}};
+  case HopperInjection::LateWait:
+    return {{FaultKind::Early}};
+  case HopperInjection::ShiftLoad:
+  case HopperInjection::DropStore:
+  case HopperInjection::ShiftStore:
+  case HopperInjection::VoteAll:
+    return {{}, /*wrong=*/true};
+  }
+  return {};
 }

@@ -7,12 +7,7 @@
 #ifndef DIFFATTN_UNITTESTS_TESTING_SIMULATOR_HOPPERINJECTION_H
 #define DIFFATTN_UNITTESTS_TESTING_SIMULATOR_HOPPERINJECTION_H
 
-#include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/StringRef.h"
-
-namespace llvm {
-class Module;
-} // namespace llvm
+#include "FaultInjection.h"
 
 namespace mlir::diffattn::sim {
 
@@ -74,6 +69,16 @@ unsigned countInjections(llvm::Module &module, llvm::StringRef kernel,
 /// Breaks the `index`-th of them.
 void inject(llvm::Module &module, llvm::StringRef kernel,
             HopperInjection injection, unsigned index);
+
+/// A copy of `module`, valid too, with the `index`-th of them broken.
+std::unique_ptr<llvm::Module> getBroken(const llvm::Module &module,
+                                        llvm::StringRef kernel,
+                                        HopperInjection injection,
+                                        unsigned index);
+
+/// The outcome in every kernel that needs the instruction, in some order of
+/// threads and copies.
+ExpectedOutcome getExpectedOutcome(HopperInjection injection);
 
 } // namespace mlir::diffattn::sim
 

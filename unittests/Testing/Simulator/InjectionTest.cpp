@@ -16,33 +16,6 @@ namespace {
 class InjectionTest : public MatmulTest,
                       public ::testing::WithParamInterface<Injection> {};
 
-/// Faults that each injection must show; an empty list is a wrong result.
-std::vector<FaultKind> expectedKinds(Injection injection) {
-  switch (injection) {
-  case Injection::DropWait:
-  case Injection::WeakenWait:
-    return {FaultKind::NotArrived};
-  case Injection::DropBarrier:
-  case Injection::RefillEarly:
-    return {FaultKind::Race, FaultKind::NotArrived};
-  case Injection::RowOutOfBounds:
-  case Injection::SharedOutOfBounds:
-    return {FaultKind::OutOfBounds};
-  case Injection::MisalignedRow:
-  case Injection::MisalignedCopy:
-    return {FaultKind::Misaligned};
-  case Injection::HalfWarp:
-    return {FaultKind::Divergence};
-  case Injection::DropCopy:
-    return {FaultKind::Uninitialized};
-  case Injection::WrongSwizzle:
-  case Injection::WrongLane:
-  case Injection::VoteAll:
-    return {};
-  }
-  return {};
-}
-
 TEST_P(InjectionTest, IsFoundWhereverItIs) {
   unsigned broken = 0;
   for (const char *function : {"k", "issue"}) {
@@ -52,23 +25,17 @@ TEST_P(InjectionTest, IsFoundWhereverItIs) {
     ASSERT_TRUE(whole);
     const unsigned count = countInjections(*whole, function, GetParam());
     for (unsigned index = 0; index < count; ++index, ++broken) {
-      std::unique_ptr<llvm::Module> module =
-          llvm::parseAssemblyString(matmul(), diagnostic, context);
-      inject(*module, function, GetParam(), index);
-      std::string message;
-      llvm::raw_string_ostream os(message);
-      ASSERT_FALSE(llvm::verifyModule(*module, &os)) << message;
-      ASSERT_EQ(compileModule(*module), "");
+      ASSERT_EQ(compileModule(*getBroken(*whole, function, GetParam(), index)),
+                "");
       for (uint64_t seed : {0, 1}) {
         SimOptions options;
         options.seed = seed;
         LaunchReport report = run(options);
-        const std::vector<FaultKind> kinds = expectedKinds(GetParam());
-        if (kinds.empty())
+        const ExpectedOutcome expected = getExpectedOutcome(GetParam());
+        if (expected.kinds.empty())
           EXPECT_FALSE(right()) << index;
         else
-          EXPECT_TRUE(llvm::any_of(
-              kinds, [&](FaultKind kind) { return report.has(kind); }))
+          EXPECT_TRUE(report.has(expected.kinds))
               << function << " " << index << " seed " << seed << "\n"
               << report.str();
       }

@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_TESTING_SIMULATOR_REPORT_H
 #define DIFFATTN_TESTING_SIMULATOR_REPORT_H
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -149,7 +150,8 @@ struct LaunchReport {
   LaunchStats stats;
 
   bool clean() const { return faults.empty(); }
-  bool has(FaultKind kind) const;
+  /// Whether a fault is of one of `kinds`.
+  bool has(llvm::ArrayRef<FaultKind> kinds) const;
   /// Each fault on a line of its own.
   std::string str() const;
 };
