@@ -21,6 +21,7 @@
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Transforms/Scalar/ScalarizeMaskedMemIntrin.h"
+#include "llvm/Transforms/Utils/Local.h"
 
 using namespace llvm;
 using namespace mlir::diffattn::sim;
@@ -91,6 +92,25 @@ Value *Lowering::flush(IRBuilder<> &builder, Value *value) {
   return builder.CreateSelect(tiny, zero, value);
 }
 
+/// Puts the parts of aggregates where they are taken out again. Without that
+/// FastISel gives up each block that has an aggregate, and SelectionDAG takes
+/// time that grows with the square of its parts: half of all time of tests with
+/// products by warpgroups.
+static void forwardParts(Function &function) {
+  SmallVector<WeakTrackingVH> aggregates;
+  for (Instruction &instruction : make_early_inc_range(instructions(function)))
+    if (auto *extract = dyn_cast<ExtractValueInst>(&instruction)) {
+      Value *aggregate = extract->getAggregateOperand();
+      if (Value *part = FindInsertedValue(aggregate, extract->getIndices());
+          part && part != extract) {
+        extract->replaceAllUsesWith(part);
+        extract->eraseFromParent();
+        aggregates.push_back(aggregate);
+      }
+    }
+  RecursivelyDeleteTriviallyDeadInstructionsPermissive(aggregates);
+}
+
 Error Lowering::lowerFunction(Function &function) {
   SmallVector<Instruction *> accesses, calls;
   for (Instruction &instruction : instructions(function)) {
@@ -116,6 +136,7 @@ Error Lowering::lowerFunction(Function &function) {
   for (Instruction *call : calls)
     if (Error error = lowerIntrinsic(cast<CallInst>(*call)))
       return error;
+  forwardParts(function);
   // A loop that waits for something which never comes is stopped by its own
   // step.
   SmallPtrSet<const BasicBlock *, 8> stepped;
