@@ -81,3 +81,30 @@ func.func @plain(%q: memref<?x4x?x64xf32>, %lse: !lse, %d: memref<?x4x?x64xf32>)
     lse1(%lse : !lse) x(%q : memref<?x4x?x64xf32>) outs(d_v(%d : memref<?x4x?x64xf32>)) {scale = 0.125 : f32, schedules = [#schedule]}
   return
 }
+
+!all = memref<1x4x1024x64xbf16>
+!rows = memref<1x4x1024xf32>
+// Beside what a forward call saved, and the gradients, a call has dX, D1, D2 and the parts of what is shared: nothing of queries times keys.
+// CHECK-LABEL: func.func @memory
+// CHECK-NOT:     alloc
+// CHECK:         gpu.alloc  () : memref<1x4x1024x64xbf16>
+// CHECK-NOT:     alloc
+// CHECK:         gpu.alloc  () : memref<1x4x1024xf32>
+// CHECK-NOT:     alloc
+// CHECK:         gpu.alloc  () : memref<1x4x1024xf32>
+// CHECK-NOT:     alloc
+// CHECK:         gpu.alloc  () : memref<1x4x64x64xf32>
+// CHECK-NOT:     alloc
+// CHECK:         gpu.alloc  () : memref<1x4x64xf32>
+// CHECK-NOT:     {{[^e]}}alloc
+// CHECK-COUNT-5: gpu.dealloc
+// CHECK-NOT:     alloc
+// CHECK:         return
+func.func @memory(%q: !all, %k: !all, %l: memref<f32>, %lse: !rows, %w: memref<64xbf16>, %d1: !all, %d2: !all, %d3: !all, %d4: !all, %d5: !all,
+                  %dl: memref<f32>, %dw: memref<64xbf16>, %dg: !all) {
+  diffattn.attention_backward ins(%q, %q, %q, %k, %q : !all, !all, !all, !all, !all) d_out(%q : !all) lambda(%l : memref<f32>) norm_weight(%w : memref<64xbf16>)
+    gate(%q : !all) lse1(%lse : !rows) lse2(%lse : !rows) x(%q : !all) o2(%q : !all)
+    outs(d_q1(%d1 : !all) d_k1(%d2 : !all) d_q2(%d3 : !all) d_k2(%d4 : !all) d_v(%d5 : !all) d_lambda(%dl : memref<f32>) d_norm_weight(%dw : memref<64xbf16>)
+         d_gate(%dg : !all)) {scale = 0.125 : f32, norm = #diffattn.norm<rms>, schedules = [#schedule]}
+  return
+}

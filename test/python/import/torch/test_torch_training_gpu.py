@@ -7,10 +7,11 @@ import torch
 
 import diffattn
 import diffattn.torch
+import training_reference
 from diffattn.errors import UsageError
 from diffattn.torch import gradient
 
-SM_80 = "cuda-sim:sm_80"
+SM_80, HOPPER = "cuda-sim:sm_80", "cuda-sim:sm_90a"
 attention = torch.ops.diffattn.attention
 OPTIONS = {
     "norm": dict(norm="rms", norm_weight=(32,), out_scale=0.7),
@@ -67,6 +68,54 @@ def test_gradients_of_rows_are_kernels():
     expected = torch.autograd.grad(call(given), wanted, d_out)
     for got, want in zip(torch.autograd.grad(call(given, target=SM_80), wanted, d_out), expected):
         assert got.dtype == want.dtype and (got - want).float().norm() <= 0.03 * want.float().norm() + 0.05
+
+
+def draw(dtype, queries, keys, width=16, values=32):
+    """Operands of two signal heads to a noise head."""
+    torch.manual_seed(2)
+    shapes = dict(q1=(1, 4, queries, width), k1=(1, 2, keys, width), q2=(1, 2, queries, width), k2=(1, 2, keys, width), v=(1, 2, keys, values), lam=(1, queries, 4))
+    return {name: torch.randn(shape).to(torch.float32 if name == "lam" else dtype).requires_grad_() for name, shape in shapes.items()}
+
+
+def check_against_f64(given, options, bound, target):
+    """The result and every gradient, each within `bound` of its norm. Returns the gradients."""
+    wanted = [value for value in [*given.values(), *options.values()] if isinstance(value, torch.Tensor) and value.requires_grad]
+    result, exact = attention(*given.values(), **options, target=target), training_reference.attention(*given.values(), **options)
+    d_out = torch.randn(result.shape).to(result.dtype)
+    got, want = torch.autograd.grad(result, wanted, d_out), torch.autograd.grad(exact, wanted, d_out.double())
+    for ours, right in [(result, exact), *zip(got, want)]:
+        assert (ours.double() - right.double()).norm() <= bound * right.double().norm() + 1e-30
+    return got
+
+
+@pytest.mark.filterwarnings("error")  # a warning also says what is not by wgmma
+@pytest.mark.parametrize("norm", [None, "rms"])
+def test_both_calls_by_warpgroups(norm):
+    check_against_f64(draw(torch.bfloat16, 140, 140, width=64, values=64), dict(is_causal=True, norm=norm), 1.5e-2, HOPPER)
+
+
+def test_a_scaler_finds_an_overflow():
+    """Gradients that 16 bits cannot hold reach every parameter as infinities or NaN, and the step is left out; later ones are made."""
+    torch.manual_seed(3)
+    heads = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8 * heads, bias=False) for name, heads in dict(q1=2, k1=1, q2=2, k2=1, v=1).items()})
+    lam, x = torch.nn.Parameter(torch.tensor([0.4, 0.2])), torch.randn(1, 5, 8)
+    scaler, optimizer = torch.amp.GradScaler("cpu", init_scale=2.0**40, growth_interval=1000), torch.optim.SGD([*heads.parameters(), lam], lr=1e-3)
+    parameters = [*heads.parameters(), lam]
+    before = [parameter.detach().clone() for parameter in parameters]
+
+    def step():
+        optimizer.zero_grad()
+        operands = [projection(x).unflatten(-1, (-1, 8)).transpose(1, 2).half() for projection in heads.values()]
+        scaler.scale(attention(*operands, lam, norm="rms", is_causal=True, target=SM_80).float().square().sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    step()
+    assert not any(parameter.grad.isfinite().all() for parameter in parameters) and scaler.get_scale() == 2.0**39
+    assert all(map(torch.equal, parameters, before))
+    scaler.update(2.0**6)
+    step()
+    assert scaler.get_scale() == 2.0**6 and not any(map(torch.equal, parameters, before))
 
 
 def test_one_map_and_the_function():
