@@ -62,6 +62,9 @@ def test_kernels_of_gradients_multiply_as_much_as_they_are_meant_to(run_command)
     rows = [line.split() for line in printed.splitlines()[1:]]
     assert [(row[0], row[2]) for row in rows] == [("gradients-v1", "8.00"), ("gradients-v1", "6.00"), ("gradients-v2", "6.00"), ("gradients-v2", "5.00")]
     assert all(1.2 < float(row[4]) < 2.0 for row in rows) and "FAILED" not in printed
+    printed = run_command("counts", "--chip", "sm_90a", "--variants", "gradients-edifice")
+    rows = [line.split() for line in printed.splitlines() if "_wgmma_" in line]
+    assert [row[2] for row in rows] == ["6.00", "5.00"] and all(0.5 < float(row[4]) < 1.2 for row in rows) and "FAILED" not in printed
 
 
 #: Variants that take kernels by warpgroups or decode by tensor maps, and the beginnings of names that their kernels have. Without --full

@@ -1,9 +1,10 @@
-"""Counts what the kernels of gradients by mma.sync execute for a tile: products, cycles of shared memory, and registers.
+"""Counts what the kernels of gradients execute for a tile: products, cycles of shared memory, and registers.
 
 A row for each shipped op and kernel. Products are in units of 2 * rows * columns * d: of two K and dv = 2 d, 8 and 6. Cycles of shared
-memory are those of ldmatrix and of the copies that fill a stage, 128 bytes each, for each cycle that the products take of the tensor cores
-of an sm_80, 2048 operations. Counted in PTX, whose loops over tiles have a tile in each turn. Of kernels that store a part of the
-gradients ptxas leaves products out, so these have no row. A row with more than 1.05 times the products that are meant ends with status 1.
+memory are those of ldmatrix, or of operands that wgmma reads there, and of the copies that fill a stage, 128 bytes each, for each cycle
+that the products take of the tensor cores: 2048 operations of an sm_80, and 4096 by wgmma, whose kernels are those of --chip sm_90a.
+Counted in PTX, whose loops over tiles have a tile in each turn. Of kernels that store a part of the gradients ptxas leaves products out,
+so these have no row. A row with more than 1.05 times the products that are meant ends with status 1.
 """
 import argparse
 import pathlib
@@ -15,9 +16,13 @@ from . import gradient_ops, ptxas_report
 #: Operations of an mma.sync of 16 x 8 x 16; bytes of an ldmatrix of four matrices; what a multiprocessor does in a cycle.
 FLOP_OF_PRODUCT, MATRIX_BYTES = 2 * 16 * 8 * 16, 512
 FLOP_OF_CYCLE, SHARED_OF_CYCLE = 2048, 128
+#: Products by wgmma: rows and columns of A, warpgroups that multiply, their warps, operations in a cycle.
+WGMMA_ROWS, WGMMA_DEPTH, GROUPS, WGMMA_WARPS, WGMMA_FLOP_OF_CYCLE = 64, 16, 2, 8, 4096
 #: More of the products that are meant.
 FACTOR = 1.05
-KERNEL = re.compile(r"diffattn_(keys|queries)_(\d+)x(\d+)_\w+?_w(\d+)_t(\d+)s\d+")
+KERNEL = re.compile(r"diffattn_(keys|queries)_(\d+)x(\d+)_\w+?_(?:w(\d+)|wgmma)_t(\d+)s\d+")
+#: Columns of a product by warpgroups, and whether A comes from registers, whose list is the second one.
+WGMMA = re.compile(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\S* \{[^}]*\}, (\{?)")
 
 
 def kernels(ptx):
@@ -26,22 +31,28 @@ def kernels(ptx):
     return dict(zip(parts[1::2], parts[2::2]))
 
 
-def padded(width):
+def padded(width, to=32):
     """Columns in shared memory."""
-    return -(-width // 32) * 32
+    return -(-width // to) * to
 
 
 def count(name, text):
     """Units of products of a tile, those that are meant, and cycles of shared memory for a cycle of the tensor cores."""
-    kind, d, dv, warps, columns = (int(part) if part.isdigit() else part for part in KERNEL.match(name).groups())
+    kind, d, dv, warps, columns = (int(part) if part and part.isdigit() else part for part in KERNEL.match(name).groups())
     maps, keys = (1, 1) if "_onemap" in name else (2, 1 if "_onekey" in name else 2)
-    flop = text.count("mma.sync.aligned.m16n8k16") * FLOP_OF_PRODUCT * warps
+    if warps:
+        flop, flop_of_cycle, step = text.count("mma.sync.aligned.m16n8k16") * FLOP_OF_PRODUCT * warps, FLOP_OF_CYCLE, 32
+        read = text.count("ldmatrix.sync.aligned.m8n8.x4") * MATRIX_BYTES * warps
+    else:
+        products = [(int(n), bool(registers)) for n, registers in WGMMA.findall(text)]
+        flop = sum(2 * WGMMA_ROWS * n * WGMMA_DEPTH for n, _ in products) * GROUPS
+        read = sum(2 * WGMMA_DEPTH * (n + (0 if registers else WGMMA_ROWS)) for n, registers in products) * GROUPS
+        warps, flop_of_cycle, step = WGMMA_WARPS, WGMMA_FLOP_OF_CYCLE, WGMMA_DEPTH
     unit = 2 * 16 * warps * columns * d
     # Scores and gradients of heads of each map, dX with values and, of keys, with both maps.
-    meant = 2 * maps * padded(d) / d + (2 if kind == "keys" else 1) * padded(dv) / d
-    stage = 2 * columns * ((maps if kind == "keys" else keys) * padded(d) + padded(dv))
-    shared = (text.count("ldmatrix.sync.aligned.m8n8.x4") * MATRIX_BYTES * warps + stage) / SHARED_OF_CYCLE
-    return flop / unit, meant, shared / (flop / FLOP_OF_CYCLE)
+    meant = 2 * maps * padded(d, step) / d + (2 if kind == "keys" else 1) * padded(dv, step) / d
+    stage = 2 * columns * ((maps if kind == "keys" else keys) * padded(d, step) + padded(dv, step))
+    return flop / unit, meant, (read + stage) / SHARED_OF_CYCLE / (flop / flop_of_cycle)
 
 
 def rows_of(opt, chip, variant, element, folder):
