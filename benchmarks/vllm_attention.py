@@ -59,10 +59,10 @@ class Step:
         for view, values in zip(layer._pages(cache), (self.k, self.v)):
             view.transpose(1, 2)[self.slots // ROWS, self.slots % ROWS] = values
         new = self.new
-        data = Metadata(len(new), new // ROWS, new % ROWS, self.queries == 1, self.starts, self.lengths, self.table)
-        key, value = (part[:, -self.queries:].flatten(0, 1) for part in (self.k, self.v))
-        output = torch.empty(len(new), half, 2 * WIDTH, dtype=self.dtype)
-        return lambda: layer.forward(None, self.q, key, value, cache, data, output) is None or output
+        data = Metadata(len(new), new, self.queries == 1, self.starts, self.lengths, self.table)
+        query, key, value = (part.flatten(1) for part in (self.q, *(part[:, -self.queries:].flatten(0, 1) for part in (self.k, self.v))))
+        output = torch.empty(len(new), half * 2 * WIDTH, dtype=self.dtype)
+        return lambda: layer.forward(None, query, key, value, cache, data, output).view(len(new), half, -1)
 
     def theirs(self):
         from vllm import _custom_ops as ops

@@ -51,17 +51,19 @@ class FourCalls:
         from vllm import _custom_ops as ops
 
         count, heads = data.tokens, self.heads
-        query, signals = query[:count], output.shape[1]
+        query, key, value, output = (rows[:count].unflatten(1, (-1, width)) for rows, width in
+                                     ((query, self.width), (key, self.width), (value, 2 * self.width), (output, 2 * self.width)))
+        signals = output.shape[1]
         if not plans:  # once a step, as vLLM does
             plans.append((ops.cpu_attn_get_scheduler_metadata(
                 num_reqs=len(data.lengths), num_heads=signals, num_kv_heads=heads, head_dim=self.width, seq_lens=data.lengths, dtype=query.dtype,
                 query_start_loc=data.query_starts, causal=True, sliding_window_size=-1, isa=self.isa, enable_kv_split=False, dynamic_causal=None,
-                kv_cache_dtype="auto"), data.pages * ROWS + data.rows))
+                kv_cache_dtype="auto"), data.slots))
         plan, slots = plans[0]
         parts = []
         for number, cache in enumerate(self.caches):
             first, side = divmod(number, 2)
-            ops.cpu_attn_reshape_and_cache(key[:count, first * heads:(first + 1) * heads].contiguous(), value[:count].chunk(2, 2)[side].contiguous(),
+            ops.cpu_attn_reshape_and_cache(key[:, first * heads:(first + 1) * heads].contiguous(), value.chunk(2, 2)[side].contiguous(),
                                            *cache, slots, self.isa, **self.scales)
             parts.append(torch.empty(count, signals, self.width, dtype=query.dtype))
             ops.cpu_attention_with_kv_cache(
@@ -70,13 +72,13 @@ class FourCalls:
                 block_table=data.block_table, softcap=0.0, scheduler_metadata=plan, s_aux=None, dynamic_causal=None, **self.scales)
         one, two = torch.cat(parts[:2], -1), torch.cat(parts[2:], -1)
         mixed = (one - self.lam * two).float()
-        output[:count] = (mixed * torch.rsqrt(mixed.square().mean(-1, keepdim=True) + self.eps) * self.out_scale).to(output.dtype)
+        output[:] = (mixed * torch.rsqrt(mixed.square().mean(-1, keepdim=True) + self.eps) * self.out_scale).to(output.dtype)
         return output
 
 
 class Contest:
     """vLLM's engine, whose layers' attention is that of `turn`: "diffattn" or "four calls"; `both`: each stores keys and values, whoever
-    computes. `attention` has the seconds of its calls, by `clock`."""
+    computes. `attention` has the seconds of its calls."""
 
     def __init__(self, folder, args):
         from vllm import LLM
@@ -88,9 +90,8 @@ class Contest:
                        max_num_batched_tokens=MOST_TOKENS, max_num_seqs=32, num_gpu_blocks_override=pages, enable_prefix_caching=False,
                        kv_cache_memory_bytes=1 << 30)
         self.engine, self.turn, self.both, self.attention = self.llm.llm_engine, "diffattn", False, []
-        self.clock = time.perf_counter
         self.peers, self.plans, self.numbers = {}, [], 0
-        ours = backend.Impl.forward
+        ours = self.ours = backend.Impl.forward
 
         def forward(impl, layer, query, key, value, cache, data, output, *more, **options):
             if data is None:
@@ -99,12 +100,12 @@ class Contest:
                 self.peers[impl] = FourCalls(impl, cache)
             names = [name for name in ("diffattn", "four calls") if self.both and name != self.turn] + [self.turn]
             for name in names:
-                begin = self.clock()
+                begin = time.perf_counter()
                 if name == "diffattn":
                     result = ours(impl, layer, query, key, value, cache, data, output, *more, **options)
                 else:
                     result = self.peers[impl](self.plans, query, key, value, data, output)
-            self.attention.append(self.clock() - begin)
+            self.attention.append(time.perf_counter() - begin)
             return result
 
         backend.Impl.forward = forward
@@ -193,16 +194,52 @@ def serve(contest, args, folder):
     return {"kind": "serve", "prompts": 32, "new tokens": 32, **row(times)}
 
 
+class CallClock:
+    """Seconds in layers of attention (vLLM's dispatch and context included), in the compiled calls in them, and in what
+    is made once a step."""
+
+    def __init__(self, contest):
+        from diffattn.runtime import library
+        from diffattn.vllm import backend
+
+        self.seconds = {"layers": 0.0, "compiled calls": 0.0, "tables": 0.0}
+        self.undo = [(backend.Impl, "forward", backend.Impl.forward)]
+        backend.Impl.forward = contest.ours
+        for name, owner, function in (("layers", backend.DifferentialAttention, "forward"), ("compiled calls", library(), "call"),
+                                      ("tables", backend.MetadataBuilder, "build")):
+            self.undo.append((owner, function, getattr(owner, function)))
+            setattr(owner, function, self.timed(name, getattr(owner, function)))
+
+    def timed(self, name, function):
+        seconds, clock = self.seconds, time.perf_counter
+
+        def call(*given, **more):
+            begin = clock()
+            result = function(*given, **more)
+            seconds[name] += clock() - begin
+            return result
+
+        return call
+
+    def close(self):
+        for owner, function, original in self.undo:
+            setattr(owner, function, original)
+
+
 def python_time(contest, args):
-    """The CPU's time of a layer's attention where there is next to nothing to compute: a request with up to 200 keys."""
-    contest.clock = time.thread_time
-    contest.add(prompts(1, 1, args.vocabulary), 200)
-    calls = []
+    """Microseconds that a layer of a decode step of 16 requests takes besides the compiled call: the median of steps."""
+    contest.add(prompts(16, 32, args.vocabulary), 2 * args.steps + 2)
+    contest.step("diffattn")
+    clock, steps = CallClock(contest), []
     while contest.engine.has_unfinished_requests():
+        clock.seconds |= dict.fromkeys(clock.seconds, 0.0)
         contest.step("diffattn")
-        calls += contest.attention[1:]  # the first of a step makes its tables
-    contest.clock = time.perf_counter
-    return {"kind": "Python time", "microseconds a layer and step": statistics.median(calls[len(calls) // 4:]) * 1e6}
+        inside, compiled, tables = clock.seconds.values()
+        steps.append([(inside - compiled) / args.layers, compiled / args.layers, tables])
+    clock.close()
+    beside, compiled, tables = (statistics.median(column) * 1e6 for column in zip(*steps[2:]))
+    return {"kind": "Python time", "requests": 16, "microseconds a layer and step": beside, "microseconds of a compiled call": compiled,
+            "microseconds of metadata a step": tables}
 
 
 def row(times):

@@ -209,7 +209,7 @@ def _attend(maps: dict[str, Any], choices: tuple, attn_mask, norm_weight, gate, 
             raise UsageError("return_lse: expected values of a width of at least 1 with it, but got 0")
         _check_target(target)
         return result
-    executable = _executable(plan, frames=3)
+    executable = executable_of(plan.target, plan.module, plan.entry, frames=3)
     if plan.any_on_device:
         executable.check_device([facts[slot][2] for slot in plan.slots], "attention")
     executable.call_packed("attention", plan.packed([facts[slot][1] for slot in plan.slots]), len(plan.slots), 0, native, count)
@@ -278,7 +278,7 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
                 as_array(gradient, f"gradient of {name}")[...] = 0
     else:
         packed = plan.packed([facts[slot][1] for slot in plan.slots])
-        executable = _executable(plan, frames=2)
+        executable = executable_of(plan.target, plan.module, plan.entry, frames=2)
         if plan.any_on_device:
             executable.check_device([facts[slot][2] for slot in plan.slots], plan.entry)
         executable.call_packed(plan.entry, packed, len(plan.slots), 0, native, count)
@@ -333,13 +333,14 @@ def _plan(kind, facts, has_lengths: bool, has_offsets: bool, shared: bool, optio
     return plan
 
 
-def _executable(plan: Plan | BackwardPlan, frames: int) -> Executable:
-    """`frames`: how many calls above this one the caller of the library is."""
-    kind = plan.target, plan.module
+def executable_of(target: str, module: str, entry: str, frames: int) -> Executable:
+    """The code of a module, whose function is called `entry`, compiled where none of the calls before needed it. `frames`: how many calls above
+    this one the caller of the library is."""
+    kind = target, module
     with _lock:
         executable = _compiled.pop(kind, None)
         if executable is None:
-            executable = Executable(plan.module, target=plan.target, name=plan.entry)
+            executable = Executable(module, target=target, name=entry)
             for diagnostic in executable.diagnostics:
                 if diagnostic.kind == "missed":
                     warnings.warn(f"{diagnostic.message} ({diagnostic.category})", RuntimeWarning, stacklevel=frames + 1)

@@ -164,12 +164,43 @@ def _memref(dtype: np.dtype, sizes: tuple[int | None, ...], is_dense: bool) -> s
 
 
 @functools.lru_cache(maxsize=1024)
-def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) -> str:
+def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool, more: tuple[tuple[str, str], ...] = (), before: str = "") -> str:
     """The function `attention` of arguments with these names and types, of one map without q2, k2 and lambda; `shared`: k1 is k2 too,
-    which is not among them."""
+    which is not among them. `more`: arguments behind those, which the ops of `before` use."""
     type_of = dict(types)
     outs = " ".join([f"outs(%init : {type_of['init']})", *(f"{name}(%{name} : {type_of[name]})" for name in RESULTS[1:] if name in type_of)])
-    return _function("attention", types, ("lambda", *_OPTIONAL), outs, attributes, shared)
+    return _function("attention", types, ("lambda", *_OPTIONAL), outs, attributes, shared, more, before)
+
+
+@functools.lru_cache(maxsize=1024)
+def storing_module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool, dtype: np.dtype, pages: tuple[tuple[int, ...], ...]) -> str:
+    """`module` of keys and values in pages, where its function stores new ones before it reads them. `pages`: heads, rows S and width of
+    k1, of k2 unless it is `shared`, and of v, whose elements are of `dtype`. Arguments behind those of `types`:
+
+    slots         [T] int64: where token t is stored, row slots[t] % S of page slots[t] / S; below 0: nowhere
+    new_keys      [T, Hk1 + Hk2, d], with `shared` [T, Hk1, d]
+    new_values    [T, Hv, dv]
+    """
+    names = [name for name in KEYS if name != "k2" or not shared]
+    type_of, rows, key_heads = dict(types), pages[0][1], sum(heads for heads, _, _ in pages[:-1])
+    new = {"keys": _memref(dtype, (None, key_heads, pages[0][2]), True), "values": _memref(dtype, (None, pages[-1][0], pages[-1][2]), True)}
+    copies, first = [], 0
+    for name, (heads, _, width) in zip(names, pages):
+        of, begin = ("values", 0) if name == "v" else ("keys", first)
+        copied = _memref(dtype, (heads, width), True)
+        copies += [f"%{name}_new = memref.subview %new_{of}[%token, {begin}, 0] [1, {heads}, {width}] [1, 1, 1] : {new[of]} to {copied}",
+                   f"%{name}_place = memref.subview %{name}[%page, 0, %row, 0] [1, {heads}, 1, {width}] [1, 1, 1, 1] : {type_of[name]} to {copied}",
+                   f"memref.copy %{name}_new, %{name}_place : {copied} to {copied}"]
+        first += heads
+    slots = "memref<?xi64>"
+    before = "\n".join([
+        "  %zero = arith.constant 0 : index", "  %one = arith.constant 1 : index", f"  %rows = arith.constant {rows} : index",
+        f"  %tokens = memref.dim %slots, %zero : {slots}", "  scf.for %token = %zero to %tokens step %one {",
+        f"    %number = memref.load %slots[%token] : {slots}", "    %slot = arith.index_cast %number : i64 to index",
+        "    %is_stored = arith.cmpi sge, %slot, %zero : index", "    scf.if %is_stored {", "      %page = arith.divui %slot, %rows : index",
+        "      %row = arith.remui %slot, %rows : index", *("      " + line for line in copies), "    }", "  }", ""])
+    more = (("slots", slots), ("new_keys", new["keys"]), ("new_values", new["values"]))
+    return module(types, attributes, shared, more, before)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -183,12 +214,14 @@ def backward_module(types: tuple[tuple[str, str], ...], attributes: str, shared:
 _OPTIONAL = tuple(operand.name for operand in OPTIONAL)
 
 
-def _function(op: str, types: tuple[tuple[str, str], ...], clauses: tuple[str, ...], outs: str, attributes: str, shared: bool) -> str:
-    """A function of the op's name that is one op; those of `clauses` that have types become its clauses."""
+def _function(op: str, types: tuple[tuple[str, str], ...], clauses: tuple[str, ...], outs: str, attributes: str, shared: bool,
+              more: tuple[tuple[str, str], ...] = (), before: str = "") -> str:
+    """A function of the op's name that is one op; those of `clauses` that have types become its clauses. `more`: arguments behind those,
+    which the ops of `before` use."""
     type_of = dict(types)
-    arguments = ", ".join(f"%{name}: {t}" for name, t in types)
+    arguments = ", ".join(f"%{name}: {t}" for name, t in (*types, *more))
     ins = ("q1", "k1", "q2", "k1" if shared else "k2", "v") if "q2" in type_of else ("q1", "k1", "v")
     written = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(type_of[n] for n in ins)})"]
     written += [f"{n}(%{n} : {type_of[n]})" for n in clauses if n in type_of]
-    return (f"func.func @{op}({arguments}) {{\n  diffattn.{op} {' '.join(written)}\n"
+    return (f"func.func @{op}({arguments}) {{\n{before}  diffattn.{op} {' '.join(written)}\n"
             f"    {outs} {{{attributes}}}\n  return\n}}\n")

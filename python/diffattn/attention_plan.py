@@ -14,7 +14,7 @@ import numpy as np
 
 from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
-from .attention_module import attributes_of, backward_module, memref, module, size_bounds
+from .attention_module import attributes_of, backward_module, memref, module, size_bounds, storing_module
 from .attention_operands import (AS_Q1, BACKWARD_NAMES, DIFFERENTIABLE, F32, FLOATS, I32, I64, KEYS, NAMES, OF_ONE_MAP, OPERAND, OPERANDS,
                                  POSITIONS, RESULTS, SAVED, SINKS, TABLES, Operand)
 from .errors import InputError, UsageError
@@ -46,7 +46,7 @@ class _Packed:
         """Arrays at these addresses, one for each of `slots`, for the C interface; the plan must outlive them."""
         words = self._words[:]
         words[:: len(_ARRAY)] = addresses
-        count = len(self.slots)
+        count = len(self.arrays)
         return (Array * count).from_buffer_copy(_PACKS[count](*words))
 
 
@@ -90,11 +90,41 @@ class Plan(_Packed):
         types = tuple((NAMES[slot], memref(NAMES[slot], array, tables)) for slot, array in zip(self.slots, self.arrays))
         attributes = attributes_of(sizes["d"], options) + ("" if tables else size_bounds(sizes["Tq"], sizes["Tk"]))
         self.module, self.target = module(types, attributes, shared), target
+        self._types, self._shared = types, shared
         self._lay_out()
 
     def name_of(self, slot: int) -> str:
         """Name in errors of the operand of a slot."""
         return display_name_of(NAMES[slot], self.is_single)
+
+
+class StoringPlan(Plan):
+    """The plan of a call with keys and values in pages of a CPU, which stores new ones there before it reads them: `new` has the specs of the
+    three arguments behind the operands (`storing_module`). Calls of other options may have it too."""
+
+    def __init__(self, specs, shared: bool, options, new):
+        super().__init__(specs, True, False, shared, options, "cpu")
+        pages = [array for slot, array in zip(self.slots, self.arrays) if NAMES[slot] in KEYS]
+        heads = sum(array.shape[1] for array in pages[:-1])
+        given = [ArrayType(spec) for spec in new]
+        tokens = given[0].shape[0]
+        for array, name, dtype, shape in zip(given, ("slots", "new keys", "new values"), (I64, self.dtype, self.dtype), (
+                (tokens,), (tokens, heads, pages[0].shape[3]), (tokens, *pages[-1].shape[1::2]))):
+            _check_array(array, name, (dtype,), shape)
+            if array.steps[-1] != 1:
+                raise InputError(f"{name}: expected a dense last axis, but got strides {list(array.steps)}")
+        self.arrays += given
+        self._pages = tuple(tuple(array.shape[1:]) for array in pages)
+        self._lay_out()
+
+    @property
+    def form(self) -> tuple:
+        """All that code follows from but the options."""
+        return self._types, self._shared, self.dtype, self._pages
+
+    def module_of(self, options) -> str:
+        """The module that is compiled for calls with such options."""
+        return storing_module(self._types, attributes_of(self._pages[0][2], options), self._shared, self.dtype, self._pages)
 
 
 class BackwardPlan(_Packed):

@@ -150,6 +150,10 @@ class CLibrary:
             raise ERRORS.get(status, DiffAttnError)(self.last_error().decode(errors="replace"))
 
 
+#: Where calls of functions without results would write them.
+_NO_RESULTS = (Result * 1)()
+
+
 class CompiledCode:
     """Functions that can be called: `entries`, `signature(entry)`, `call(entry, *arrays)`."""
 
@@ -218,14 +222,22 @@ class CompiledCode:
         with self._one_call:
             if self.has_device:
                 self._lib.check(self._lib.memory_stream(self._handle, native))
-            threads = self._threads if threads is None else threads
-            if tracing.is_on():
-                with tracing.program(self):
-                    status = self._lib.call(self._traced(), entry.encode(), arguments, count, threads, out, num_results)
-            else:
-                status = self._lib.call(self._handle, entry.encode(), arguments, count, threads, out, num_results)
-            self._lib.check(status)
+            self._call(entry.encode(), arguments, count, self._threads if threads is None else threads, out, num_results)
         return out[:num_results]
+
+    def call_again(self, entry: bytes, arguments: Any, count: int) -> None:
+        """`call_packed` of a function without results, in memory of the host: what it takes of Python's time is what a call needs."""
+        with self._one_call:
+            self._call(entry, arguments, count, self._threads, _NO_RESULTS, 0)
+
+    def _call(self, entry: bytes, arguments: Any, count: int, threads: int, out: Any, num_results: int) -> None:
+        if tracing.is_on():
+            with tracing.program(self):
+                status = self._lib.call(self._traced(), entry, arguments, count, threads, out, num_results)
+        else:
+            status = self._lib.call(self._handle, entry, arguments, count, threads, out, num_results)
+        if status:
+            self._lib.check(status)
 
     def _traced(self) -> ctypes.c_void_p:
         """Handle of the program that is called while a trace is recorded."""

@@ -42,10 +42,10 @@ def moved(data, **changes):
 
 #: Faults that must be noticed, as changes of the arguments of `Impl.forward`.
 FAULTS = {
-    "keys and values a page off": lambda q, k, v, data: (q, k, v, moved(data, pages=(data.pages + 1) % PAGES)),
-    "halves of values swapped": lambda q, k, v, data: (q, k, v.unflatten(2, (2, -1)).flip(2).flatten(2), data),
-    "a pair split": lambda q, k, v, data: (q.roll(1, 1), k, v, data),
-    "pairs of keys in another order": lambda q, k, v, data: (q, k[:, [0, 2, 1, 3]], v, data),
+    "keys and values a page off": lambda q, k, v, data: (q, k, v, moved(data, slots=(data.slots + 16) % (16 * PAGES))),
+    "halves of values swapped": lambda q, k, v, data: (q, k, v.unflatten(1, (-1, 2, 32)).flip(2).flatten(1), data),
+    "a pair split": lambda q, k, v, data: (q.roll(32, 1), k, v, data),
+    "pairs of keys in another order": lambda q, k, v, data: (q, k.unflatten(1, (4, 32))[:, [0, 2, 1, 3]].flatten(1), v, data),
     "lengths of the step before": lambda q, k, v, data: (q, k, v, moved(data, lengths=(data.lengths - 1).clamp(min=1))),
 }
 PAGES = 64

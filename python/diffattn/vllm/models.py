@@ -84,7 +84,7 @@ class Attention(nn.Module):
         self.sizes = [count // ranks * width for count in (signals + noises, key_heads, len(plan.values))]
         self.qkv_proj = QKVParallelLinear(config.hidden_size, width, signals + noises, key_heads, bias=bias, prefix=f"{prefix}.qkv_proj")
         output = RowParallelLinear(signals * plan.value_width, config.hidden_size, bias=bias, prefix=f"{prefix}.{style.output_name}")
-        self.output_name = style.output_name
+        self.output_name, self.by_token = style.output_name, style.by_token
         self.add_module(style.output_name, output)
         self.rotary_emb = get_rope(width, max_position=config.max_position_embeddings, rope_parameters=config.rope_parameters,
                                    is_neox_style=not style.interleaved)
@@ -113,7 +113,7 @@ class Attention(nn.Module):
     def forward(self, positions: torch.Tensor, hidden_states: torch.Tensor) -> torch.Tensor:
         q, k, v = self.qkv_proj(hidden_states)[0].split(self.sizes, dim=-1)
         q, k = self.rotary_emb(positions, q, k)
-        logits = self.lambda_proj(hidden_states)[0].float() if hasattr(self, "lambda_proj") else None
+        logits = self.lambda_proj(hidden_states)[0].float() if self.by_token else None
         return getattr(self, self.output_name)(self.attn(q, k, v, logits))[0]
 
 
