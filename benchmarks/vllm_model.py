@@ -73,7 +73,6 @@ class FourCalls:
         one, two = torch.cat(parts[:2], -1), torch.cat(parts[2:], -1)
         mixed = (one - self.lam * two).float()
         output[:] = (mixed * torch.rsqrt(mixed.square().mean(-1, keepdim=True) + self.eps) * self.out_scale).to(output.dtype)
-        return output
 
 
 class Contest:
@@ -102,11 +101,11 @@ class Contest:
             for name in names:
                 begin = time.perf_counter()
                 if name == "diffattn":
-                    result = ours(impl, layer, query, key, value, cache, data, output, *more, **options)
+                    ours(impl, layer, query, key, value, cache, data, output, *more, **options)
                 else:
-                    result = self.peers[impl](self.plans, query, key, value, data, output)
+                    self.peers[impl](self.plans, query, key, value, data, output)
             self.attention.append(time.perf_counter() - begin)
-            return result
+            return output
 
         backend.Impl.forward = forward
 
@@ -157,7 +156,7 @@ def decode(contest, args):
         steps[name].append(taken)
         attention[name].append(inside)
     contest.finish("diffattn")
-    return {"kind": "decode", "requests": 16, "context": args.context, **row(steps), "attention": row(attention)}
+    return {"kind": "decode", "requests": 16, "context": args.context, **rows(steps, attention)}
 
 
 def prefill(contest, args, length):
@@ -175,7 +174,7 @@ def prefill(contest, args, length):
             attention[name].append(inside)
     if args.dtype == "float32" and tokens["diffattn"] != tokens["four calls"]:
         sys.exit(f"error: expected the same token behind {length} tokens, but got {tokens}")
-    return {"kind": "prefill", "tokens": length, **row(times), "attention": row(attention)}
+    return {"kind": "prefill", "tokens": length, **rows(times, attention)}
 
 
 def serve(contest, args, folder):
@@ -242,6 +241,13 @@ def python_time(contest, args):
             "microseconds of metadata a step": tables}
 
 
+def rows(steps, attention):
+    """Whole steps and their attention, and the ratio that attention without time would give."""
+    whole, part = row(steps), row(attention)
+    ours, peer = whole["seconds"].values()
+    return {**whole, "attention": part, "ratio with free attention": peer / (ours - part["seconds"]["diffattn"])}
+
+
 def row(times):
     ours, peer = times
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
@@ -277,17 +283,17 @@ def main():
         parameters = sum(one.numel() for one in model.parameters())
         model.save_pretrained(folder)
         del model
-        contest, rows = Contest(folder, args), []
+        contest, results = Contest(folder, args), []
         made = {"python": lambda: [python_time(contest, args)], "prefill": lambda: [prefill(contest, args, length) for length in args.prompts],
                 "decode": lambda: [decode(contest, args)], "serve": lambda: [serve(contest, args, folder)]}
         for name in args.only:
             for one in made[name]():
-                rows.append(one)
+                results.append(one)
                 print(json.dumps(one), flush=True)
         if args.output:
             args.output.write_text(json.dumps({
                 "machine": cpu_name(), "date": datetime.date.today().isoformat(), "threads": 1, "dtype": args.dtype, "parameters": parameters,
-                "torch": torch.__version__, "transformers": transformers.__version__, "rows": rows}, indent=1) + "\n")
+                "torch": torch.__version__, "transformers": transformers.__version__, "rows": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
