@@ -54,6 +54,13 @@ float Tensor::get(std::array<int64_t, 4> at) const {
   return value;
 }
 
+reference::View Tensor::getView() const {
+  return reference::View(bytes.data(),
+                         element.isF32() ? reference::Element::F32
+                                         : reference::Element::BF16,
+                         {sizes.begin(), sizes.end()});
+}
+
 void Tensor::fill(std::mt19937 &random) {
   std::uniform_int_distribution<int> eighths(-16, 16);
   for (int64_t b = 0; b < sizes[0]; ++b)
@@ -135,6 +142,12 @@ CpuCase::CpuCase(MLIRContext &context, const CaseKind &kind,
   spec.k1 = bind(k[0]);
   spec.k2 = bind(k[1]);
   spec.v = bind(v);
+  arguments.q1 = q[0].getView();
+  arguments.k1 = k[0].getView();
+  arguments.q2 = q[1].getView();
+  arguments.k2 = k[1].getView();
+  arguments.v = v.getView();
+  positions = arguments;
   Tensor half(f32, {1, 1, 1, 1});
   half.set({0, 0, 0, 0}, 0.5f);
   setLambda(half, /*isSigmoid=*/false);
@@ -147,6 +160,7 @@ CpuCase::CpuCase(MLIRContext &context, const CaseKind &kind,
   spec.headDim.value = sizes.headDim;
   spec.valueDim.value = sizes.valueDim;
   spec.scores.scale = 0.25f;
+  arguments.scale = 0.25;
   spec.prefill = makeSchedule(element, sizes, target, twoPassKeys);
   spec.product = spec.prefill.getProduct();
   spec.target = target;
@@ -178,6 +192,13 @@ void CpuCase::setLambda(Tensor given, bool isSigmoid) {
   lambda = std::move(given);
   spec.lambda = bind(lambda);
   spec.epilogue.lambdaSigmoid = isSigmoid;
+  // One number, or [batch][head][query].
+  arguments.lambda = lambda.getView().transposed(1, 2);
+  const size_t rank =
+      lambda.sizes == std::array<int64_t, 4>{1, 1, 1, 1} ? 0 : 3;
+  arguments.lambda.sizes.resize(rank);
+  arguments.lambda.strides.resize(rank);
+  arguments.lambdaSigmoid = isSigmoid;
 }
 
 void CpuCase::bindIntegers(MaskOperand which, std::vector<int64_t> &integers,
@@ -199,15 +220,17 @@ void CpuCase::bindIntegers(MaskOperand which, std::vector<int64_t> &integers,
 void CpuCase::addWindow(int64_t left, int64_t right) {
   addMask<WindowMaskAttr>(left, right);
   if (left >= 0)
-    spec.scores.reach.left = left;
+    spec.scores.reach.left = arguments.left = positions.left = left;
   if (right >= 0)
-    spec.scores.reach.right = right;
+    spec.scores.reach.right = arguments.right = positions.right = right;
 }
 
 void CpuCase::addKvLength(std::vector<int64_t> given) {
   lengths = std::move(given);
   addMask<LengthMaskAttr>();
   bindIntegers(MaskOperand::KvLen, lengths, /*batchStride=*/1);
+  arguments.kvLen = positions.kvLen =
+      reference::View(lengths.data(), reference::Element::I64, {sizes.batch});
 }
 
 void CpuCase::addSegments(std::vector<int64_t> ofQueries,
@@ -217,6 +240,11 @@ void CpuCase::addSegments(std::vector<int64_t> ofQueries,
   addMask<SegmentMaskAttr>();
   bindIntegers(MaskOperand::QSegments, segments[0], sizes.queries);
   bindIntegers(MaskOperand::KvSegments, segments[1], sizes.keys);
+  arguments.qSegments =
+      reference::View(segments[0].data(), reference::Element::I64,
+                      {sizes.batch, sizes.queries});
+  arguments.kvSegments = reference::View(
+      segments[1].data(), reference::Element::I64, {sizes.batch, sizes.keys});
 }
 
 void CpuCase::addBooleanMask(std::vector<uint8_t> given) {
@@ -229,12 +257,15 @@ void CpuCase::addBooleanMask(std::vector<uint8_t> given) {
   operand.strides[1].value = 0;
   operand.strides[2].value = sizes.keys;
   operand.strides[3].value = 1;
+  arguments.bias = reference::View(flags.data(), reference::Element::Bool,
+                                   {sizes.batch, 1, sizes.queries, sizes.keys});
 }
 
 void CpuCase::addBias(Tensor given) {
   bias = std::move(given);
   addMask<AdditiveBiasAttr>();
   spec.masks[static_cast<size_t>(MaskOperand::Bias)] = bind(bias);
+  arguments.bias = bias.getView();
 }
 
 void CpuCase::movePages(int64_t rows) {
@@ -277,59 +308,17 @@ void CpuCase::forgetSizes() {
 }
 
 //===----------------------------------------------------------------------===//
-// Expected scores
+// Visible pairs, and blocks of queries
 //===----------------------------------------------------------------------===//
 
 bool CpuCase::isInRange(int64_t batch, int64_t query, int64_t key) const {
-  const int64_t length = lengths.empty() ? sizes.keys : lengths[batch];
-  const int64_t distance = key - (query + length - sizes.queries);
-  const KeyReach &reach = spec.scores.reach;
-  const bool isBefore = reach.left && distance < -*reach.left,
-             isBehind = reach.right && distance > *reach.right;
-  return key < length && !isBefore && !isBehind;
+  double bias;
+  return reference::isVisible(positions, batch, 0, query, key, bias);
 }
 
 bool CpuCase::isVisible(int64_t batch, int64_t query, int64_t key) const {
-  if (!isInRange(batch, query, key))
-    return false;
-  const int64_t row = batch * sizes.queries + query;
-  if (!segments[0].empty() &&
-      segments[0][row] != segments[1][batch * sizes.keys + key])
-    return false;
-  return flags.empty() || flags[row * sizes.keys + key];
-}
-
-std::vector<double> CpuCase::multiplyMap(int map) const {
-  std::vector<double> result;
-  for (int64_t b = 0; b < sizes.batch; ++b)
-    for (int64_t h = 0; h < sizes.heads; ++h)
-      for (int64_t query = 0; query < sizes.queries; ++query)
-        for (int64_t key = 0; key < sizes.keys; ++key) {
-          double sum = 0;
-          for (int64_t c = 0; c < sizes.headDim; ++c)
-            sum += double(q[map].get({b, h, query, c})) *
-                   k[map].get({b, h, key, c});
-          result.push_back(sum);
-        }
-  return result;
-}
-
-double CpuCase::getProduct(int map, int64_t batch, int64_t head, int64_t query,
-                           int64_t key) const {
-  if (products[map].empty())
-    products[map] = multiplyMap(map);
-  const int64_t row = (batch * sizes.heads + head) * sizes.queries + query;
-  return products[map][row * sizes.keys + key];
-}
-
-double CpuCase::getScore(int map, int64_t batch, int64_t head, int64_t query,
-                         int64_t key) const {
-  if (!isVisible(batch, query, key))
-    return -std::numeric_limits<double>::infinity();
-  double score = spec.scores.scale * getProduct(map, batch, head, query, key);
-  if (std::optional<float> softcap = spec.scores.softcap)
-    score = *softcap * std::tanh(score / *softcap);
-  return bias.element ? score + bias.get({batch, head, query, key}) : score;
+  double bias;
+  return reference::isVisible(arguments, batch, 0, query, key, bias);
 }
 
 int64_t CpuCase::getBlocks() const {

@@ -9,6 +9,8 @@
 
 #include "AttentionSpec.h"
 
+#include "DiffAttn/Testing/Reference/Attention.h"
+
 #include "gtest/gtest.h"
 
 #include <random>
@@ -27,6 +29,7 @@ public:
   void set(std::array<int64_t, 4> at, float value);
   float get(std::array<int64_t, 4> at) const;
   void *getData() { return bytes.data(); }
+  reference::View getView() const;
   /// Fills it with eighths in [-2, 2].
   void fill(std::mt19937 &random);
 
@@ -56,9 +59,9 @@ struct CaseKind {
 /// Kinds that this machine can run, whatever it is: tiles are emulated.
 std::vector<CaseKind> getCaseKinds();
 
-/// Operands in memory of an attention with as many heads of each operand, the
-/// spec that kernels are made from, and the expected scores. Keys are cut into
-/// KV blocks of `kKvBlockSize`.
+/// Operands in memory of an attention with as many heads of each operand, and
+/// the spec that kernels are made from. Keys are cut into KV blocks of
+/// `kKvBlockSize`.
 class CpuCase {
 public:
   static constexpr int64_t kKvBlockSize = 32;
@@ -73,27 +76,31 @@ public:
   /// [batch][1][query][key], for all heads.
   void addBooleanMask(std::vector<uint8_t> flags);
   void addBias(Tensor bias);
-  void setSoftcap(float softcap) { spec.scores.softcap = softcap; }
+  void setSoftcap(float softcap) {
+    spec.scores.softcap = softcap;
+    arguments.softcap = softcap;
+  }
   void setLambda(Tensor lambda, bool isSigmoid);
   /// Results go to `output`, which must stay.
   void setOutput(Tensor &output) { spec.output = bind(output); }
   /// Leaves the first map alone.
-  void dropSecondMap() { spec.q2 = spec.k2 = spec.lambda = SpecOperand(); }
+  void dropSecondMap() {
+    spec.q2 = spec.k2 = spec.lambda = SpecOperand();
+    arguments.q2 = arguments.k2 = arguments.lambda = {};
+  }
   /// Has sizes read from the context, which kernels do not know.
   void forgetSizes();
   /// Moves keys and values into pages of `rows`, in an order of their own.
   void movePages(int64_t rows);
 
-  /// Whether the query sees the key, pair by pair as lib/Testing/Reference has
-  /// it.
+  /// The operands as the reference takes them, with dense keys and values.
+  const reference::AttentionArguments &getArguments() const {
+    return arguments;
+  }
+  /// Whether the query sees the key.
   bool isVisible(int64_t batch, int64_t query, int64_t key) const;
   /// Whether it is by positions and the number of keys.
   bool isInRange(int64_t batch, int64_t query, int64_t key) const;
-  double getProduct(int map, int64_t batch, int64_t head, int64_t query,
-                    int64_t key) const;
-  /// The score after softcap and bias; -inf where the key is not visible.
-  double getScore(int map, int64_t batch, int64_t head, int64_t query,
-                  int64_t key) const;
 
   /// The work item of a block of queries.
   int64_t getItem(int64_t batch, int64_t head, int64_t block) const;
@@ -107,7 +114,6 @@ public:
   std::vector<int64_t> context;
 
 private:
-  std::vector<double> multiplyMap(int map) const;
   SpecOperand bind(Tensor &tensor);
   void bindIntegers(MaskOperand operand, std::vector<int64_t> &integers,
                     int64_t batchStride);
@@ -119,8 +125,8 @@ private:
   }
 
   MLIRContext &mlirContext;
-  /// [batch][head][query][key], computed at the first use.
-  mutable std::vector<double> products[2];
+  /// All operands, and those without segments and bias.
+  reference::AttentionArguments arguments, positions;
   std::vector<int64_t> lengths, segments[2], table;
   std::vector<uint8_t> flags;
   Tensor lambda, bias, pages[3];

@@ -111,10 +111,10 @@ TEST_P(PrefillQueriesTest, LambdaIsActivatedForEachQuery) {
     });
     forEachQueryBlock(c, phase, [&](const QueryBlock &block) {
       for (int64_t row = 0; row < block.rows; ++row) {
-        const double x =
-            lambda.get({block.batch, block.head, block.firstRow + row, 0});
-        EXPECT_NEAR(phase.getPointer<float>(0)[row],
-                    isSigmoid ? 1 / (1 + std::exp(-x)) : x, 1e-6);
+        const double expected =
+            reference::lambdaAt(c.getArguments(), block.batch, block.head,
+                                block.head, block.firstRow + row);
+        EXPECT_NEAR(phase.getPointer<float>(0)[row], expected, 1e-6);
       }
     });
   }

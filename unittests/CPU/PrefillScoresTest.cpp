@@ -81,16 +81,19 @@ Phase makeScores(CpuCase &c, int map, bool edits) {
   });
 }
 
-/// The score of a pair in the product's unit: raw or edited.
-double getExpected(const CpuCase &c, const QueryBlock &block, int map,
-                   int64_t row, int64_t key, bool edits) {
-  const int64_t query = block.firstRow + row;
-  if (edits)
-    return getUnit(c) * c.getScore(map, block.batch, block.head, query, key);
-  double score = c.getProduct(map, block.batch, block.head, query, key);
+/// The factor of scores that are not edited, as products leave them.
+double getRawUnit(const CpuCase &c) {
   if (!c.spec.getAtom().scalesQueries)
-    return score;
-  return score * c.spec.scores.scale * (c.spec.foldsLog2E() ? kLog2E : 1);
+    return 1 / c.spec.scores.scale;
+  return c.spec.foldsLog2E() ? kLog2E : 1;
+}
+
+/// The expected scores of a row, edited, for all keys.
+std::vector<double> getScores(const CpuCase &c, const QueryBlock &block,
+                              int map, int64_t row) {
+  return reference::mapRow(c.getArguments(), map, block.batch, block.head,
+                           block.firstRow + row)
+      .logits;
 }
 
 /// Keys [first, first + n) of one map.
@@ -102,12 +105,15 @@ struct ScoredKeys {
 void checkBlock(const CpuCase &c, const Phase &phase, const QueryBlock &block,
                 const ScoredKeys &keys, bool edits) {
   const float *scores = phase.getPointer<float>(0);
+  // Raw scores are those of cases without masks.
+  const double unit = edits ? getUnit(c) : getRawUnit(c);
   for (int64_t row = 0; row < block.rows; ++row) {
+    const std::vector<double> expectedScores =
+        getScores(c, block, keys.map, row);
     float highest = kLowest;
     for (int64_t i = 0; i < keys.n; ++i) {
       const float score = scores[i * c.spec.prefill.getQBlockSize() + row];
-      const double expected =
-          getExpected(c, block, keys.map, row, keys.first + i, edits);
+      const double expected = unit * expectedScores[keys.first + i];
       if (std::isinf(expected))
         ASSERT_EQ(score, -kInf);
       else
@@ -202,7 +208,8 @@ class RowCheck {
 public:
   RowCheck(const CpuCase &c, const Phase &phase, const QueryBlock &block,
            int map, int64_t row)
-      : c(c), phase(phase), block(block), map(map), row(row) {}
+      : c(c), phase(phase), map(map), row(row),
+        scores(getScores(c, block, map, row)) {}
 
   void run();
 
@@ -215,9 +222,6 @@ private:
     return phase.getPointer<float>(1 + map * kParts +
                                    part)[number * stride + row];
   }
-  double getScore(int64_t key) const {
-    return c.getScore(map, block.batch, block.head, block.firstRow + row, key);
-  }
   /// Maxima are in the unit of scores, but for those of no key.
   void expectMaximum(float maximum) const;
   void take(int64_t number, int64_t first, int64_t n);
@@ -227,9 +231,10 @@ private:
 
   const CpuCase &c;
   const Phase &phase;
-  const QueryBlock &block;
   const int map;
   const int64_t row;
+  /// With the bias; minus infinity where a key is hidden.
+  const std::vector<double> scores;
   double before = kLowest, highest = kLowest, sum = 0;
 };
 
@@ -249,9 +254,10 @@ void RowCheck::checkWeights(int64_t first, int64_t n) const {
   // bf16 has 8 bits.
   const double tolerance = pack == 2 ? 4.5e-3 : getTolerance(c);
   for (int64_t i = 0; i < n; ++i) {
-    const double expected = std::exp(getScore(first + i) - highest);
+    const double score = scores[first + i],
+                 expected = std::exp(score - highest);
     const float weight = getWeight(c, weights, i, row);
-    if (c.isVisible(block.batch, block.firstRow + row, first + i))
+    if (score != -kInf)
       ASSERT_NEAR(weight, expected, tolerance * expected + 1e-30)
           << "row " << row << ", key " << first + i;
     else
@@ -262,10 +268,10 @@ void RowCheck::checkWeights(int64_t first, int64_t n) const {
 void RowCheck::take(int64_t number, int64_t first, int64_t n) {
   before = highest;
   for (int64_t key = first; key < first + n; ++key)
-    highest = std::max(highest, getScore(key));
+    highest = std::max(highest, scores[key]);
   sum *= std::exp(before - highest);
   for (int64_t key = first; key < first + n; ++key)
-    sum += std::exp(getScore(key) - highest);
+    sum += std::exp(scores[key] - highest);
   if (!isTwoPass())
     return;
   expectMaximum(getPart(kHistory, number));

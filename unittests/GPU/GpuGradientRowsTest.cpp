@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "KernelRun.h"
 
+#include "DiffAttn/Testing/Reference/AttentionBackward.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,8 +41,6 @@ std::ostream &operator<<(std::ostream &os, const RowsCase &c) {
   return os << c.name;
 }
 
-double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
 /// The three kernels of a case, run on operands that are drawn.
 class RowsRun : public KernelRun {
 public:
@@ -73,12 +73,18 @@ private:
   int64_t lambdaHeads() const {
     return c.lambdas == Lambdas::One ? 1 : c.lambdaOfNoise ? c.noise : c.heads;
   }
-  double lambdaAt(int64_t b, int64_t h, int64_t t) const {
-    const DeviceArray &lambda = arrays.at("lambda");
-    const int64_t head = h / (c.heads / lambdaHeads());
-    return lambda.at(isOfQueries() ? ArrayRef<int64_t>{b, t, head}
-                                   : ArrayRef<int64_t>{0, 0, head});
-  }
+  /// The operands as the reference takes them.
+  reference::AttentionArguments getArguments() const;
+  /// Whether the row sees a key by some map.
+  bool isSeen(int64_t b, int64_t h, int64_t t) const;
+  /// Checks d1, d2 and what they add to d_lambda: they are made of the rounded
+  /// dX alone.
+  void checkRowSums(const reference::AttentionArguments &arguments, int64_t b,
+                    int64_t h, int64_t t,
+                    reference::AttentionGradients &gradients) const;
+  /// Checks d_lambda, of which queries and heads of `lambda` share elements.
+  void checkLambda(const reference::View &lambda,
+                   const reference::Gradient &gradient) const;
   void checkSums() const;
 
   const RowsCase &c;
@@ -216,6 +222,68 @@ void RowsRun::run(uint64_t seed) {
     launch(lambdas, {ofLambda}, seed);
 }
 
+reference::AttentionArguments RowsRun::getArguments() const {
+  reference::AttentionArguments a;
+  // Of the maps the numbers of heads and queries alone are read.
+  a.q1 = arrays.at("x").view();
+  a.rmsNorm = c.norm;
+  a.normEps = 1e-5f;
+  a.epsOutside = c.epsOutside;
+  a.outScale = static_cast<float>(c.outScale);
+  if (c.weight)
+    a.normWeight = arrays.at("norm_weight").view();
+  if (c.gate)
+    a.gate = arrays.at("gate").view();
+  if (c.maps == 1)
+    return a;
+  a.q2 = a.q1;
+  a.q2.sizes[1] = c.noise;
+  // A number for each query, which share elements.
+  a.lambda = arrays.at("lambda").view();
+  const int64_t heads = c.lambdas == Lambdas::One ? c.heads : lambdaHeads(),
+                sizes[] = {c.batches, c.queries, heads};
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    if (a.lambda.sizes[axis] == 1)
+      a.lambda.strides[axis] = 0;
+    a.lambda.sizes[axis] = sizes[axis];
+  }
+  a.lambdaSigmoid = c.sigmoid;
+  return a;
+}
+
+bool RowsRun::isSeen(int64_t b, int64_t h, int64_t t) const {
+  return !std::isinf(arrays.at("lse1").at({b, h, t})) ||
+         (c.maps == 2 &&
+          !std::isinf(arrays.at("lse2").at({b, h / (c.heads / c.noise), t})));
+}
+
+void RowsRun::checkRowSums(const reference::AttentionArguments &arguments,
+                           int64_t b, int64_t h, int64_t t,
+                           reference::AttentionGradients &gradients) const {
+  const double lambda =
+      c.maps == 2
+          ? reference::lambdaAt(arguments, b, h, h / (c.heads / c.noise), t)
+          : 0.0;
+  double d1 = 0.0, d2 = 0.0, magnitude1 = 0.0, magnitude2 = 0.0;
+  for (int64_t i = 0; i < c.width; ++i) {
+    const double dx = arrays.at("dx").at({b, h, t, i}),
+                 term1 = dx * arrays.at("x").at({b, h, t, i}),
+                 term2 =
+                     c.maps == 2 ? dx * arrays.at("o2").at({b, h, t, i}) : 0.0;
+    d1 += term1 + lambda * term2;
+    magnitude1 += std::abs(term1) + std::abs(lambda * term2);
+    d2 += term2;
+    magnitude2 += std::abs(term2);
+  }
+  // A part of the sum of magnitudes for sums in f32.
+  const double near = 2e-6;
+  ASSERT_NEAR(arrays.at("d1").at({b, h, t}), d1, near * magnitude1 + 1e-30);
+  if (c.maps == 1)
+    return;
+  ASSERT_NEAR(arrays.at("d2").at({b, h, t}), d2, near * magnitude2 + 1e-30);
+  reference::addLambdaGradient(arguments, b, h, t, d2, magnitude2, gradients);
+}
+
 void RowsRun::check() const {
   const double step = c.type == Element::F32   ? 1e-6
                       : c.type == Element::F16 ? 0x1p-11
@@ -223,99 +291,65 @@ void RowsRun::check() const {
   // A part of the sum of magnitudes for sums in f32 and roots and inverses by
   // one instruction.
   const double near = 2e-6;
-  std::vector<double> dWeight(c.width), dWeightMagnitude(c.width);
-  std::map<std::vector<int64_t>, std::pair<double, double>> dLambda;
-  auto has = [&](const char *name) { return arrays.count(name) != 0; };
+  auto allowed = [&](const reference::Gradient &of, int64_t i) {
+    return step * std::abs(of.values[i]) + near * of.magnitudes[i] + 1e-30;
+  };
+  const reference::AttentionArguments arguments = getArguments();
+  const reference::View dOut = arrays.at("d_out").view();
+  reference::AttentionGradients gradients = reference::zeroGradients(arguments);
   for (int64_t b = 0; b < c.batches; ++b)
     for (int64_t h = 0; h < c.heads; ++h)
       for (int64_t t = 0; t < c.queries; ++t) {
-        auto read = [&](const char *name, int64_t i) {
-          return arrays.at(name).at({b, h, t, i});
-        };
-        auto isEmpty = [&](const char *lse, int64_t head) {
-          return std::isinf(arrays.at(lse).at({b, head, t}));
-        };
-        const bool seen =
-            !isEmpty("lse1", h) ||
-            (c.maps == 2 && !isEmpty("lse2", h / (c.heads / c.noise)));
-        double mean = 0.0, along = 0.0, alongMagnitude = 0.0;
+        reference::Gradient dX{std::vector<double>(c.width),
+                               std::vector<double>(c.width)};
+        if (isSeen(b, h, t)) {
+          reference::Gradient x;
+          for (int64_t i = 0; i < c.width; ++i) {
+            x.values.push_back(arrays.at("x").at({b, h, t, i}));
+            x.magnitudes.push_back(std::abs(x.values.back()));
+          }
+          dX = reference::finishRowBackward(arguments, dOut, b, h, t, x,
+                                            gradients);
+        }
         for (int64_t i = 0; i < c.width; ++i)
-          mean += read("x", i) * read("x", i) / c.width;
-        const double eps = static_cast<double>(1e-5f);
-        double factor = c.epsOutside ? 1.0 / (std::sqrt(mean) + eps)
-                                     : 1.0 / std::sqrt(mean + eps);
-        if (!c.norm)
-          factor = 1.0;
-        const double root = !c.epsOutside ? factor
-                            : mean == 0.0 ? 0.0
-                                          : 1.0 / std::sqrt(mean);
-        std::vector<double> normed(c.width), dNormed(c.width);
-        for (int64_t i = 0; i < c.width; ++i) {
-          const double scale = static_cast<float>(c.outScale),
-                       ofOut = seen ? read("d_out", i) : 0.0,
-                       weight = has("norm_weight")
-                                    ? arrays.at("norm_weight").at({i})
-                                    : 1.0,
-                       gate = c.gate ? sigmoid(read("gate", i)) : 1.0;
-          normed[i] = seen ? read("x", i) * factor : 0.0;
-          dNormed[i] = scale * weight * gate * ofOut;
-          along += dNormed[i] * normed[i] / c.width;
-          alongMagnitude += std::abs(dNormed[i] * normed[i]) / c.width;
-          dWeight[i] += scale * gate * ofOut * normed[i];
-          dWeightMagnitude[i] += std::abs(scale * gate * ofOut * normed[i]);
-          if (c.gate) {
-            const double expected =
-                ofOut * scale * weight * normed[i] * gate * (1.0 - gate);
-            ASSERT_NEAR(read("d_gate", i), expected,
-                        (step + 4e-6) * std::abs(expected) + 1e-30);
-          }
-        }
-        if (!c.norm)
-          along = alongMagnitude = 0.0;
-        // Both sums are made of the rounded dX alone.
-        double d1 = 0.0, d2 = 0.0, magnitude1 = 0.0, magnitude2 = 0.0;
-        for (int64_t i = 0; i < c.width; ++i) {
-          const double exact =
-              seen ? dNormed[i] * factor - normed[i] * along * root : 0.0;
-          const double got = read("dx", i);
-          ASSERT_NEAR(got, exact,
-                      step * std::abs(exact) +
-                          8e-6 * (std::abs(dNormed[i] * factor) +
-                                  std::abs(normed[i] * root) * alongMagnitude) +
-                          1e-30)
+          ASSERT_NEAR(arrays.at("dx").at({b, h, t, i}), dX.values[i],
+                      allowed(dX, i))
               << b << " " << h << " " << t << " " << i;
-          d1 += got * read("x", i);
-          magnitude1 += std::abs(got * read("x", i));
-          if (c.maps == 2) {
-            d2 += got * read("o2", i);
-            magnitude2 += std::abs(got * read("o2", i));
-          }
-        }
-        if (c.maps == 2) {
-          const double given = lambdaAt(b, h, t),
-                       lambda = c.sigmoid ? sigmoid(given) : given,
-                       slope = c.sigmoid ? lambda * (1.0 - lambda) : 1.0;
-          ASSERT_NEAR(arrays.at("d2").at({b, h, t}), d2,
-                      near * magnitude2 + 1e-30);
-          d1 += lambda * d2;
-          magnitude1 += std::abs(lambda) * magnitude2;
-          const int64_t head = h / (c.heads / lambdaHeads());
-          auto &sum = dLambda[isOfQueries() ? std::vector<int64_t>{b, t, head}
-                                            : std::vector<int64_t>{0, 0, head}];
-          sum.first -= slope * d2;
-          sum.second += slope * magnitude2;
-        }
-        ASSERT_NEAR(arrays.at("d1").at({b, h, t}), d1,
-                    near * magnitude1 + 1e-30)
-            << b << " " << h << " " << t;
+        checkRowSums(arguments, b, h, t, gradients);
       }
+  if (c.gate)
+    arrays.at("d_gate").forEach([&](int64_t i, int64_t at) {
+      const DeviceArray &got = arrays.at("d_gate");
+      EXPECT_NEAR(reference::load(got.element, got.memory.data() + at),
+                  gradients.gate.values[i], allowed(gradients.gate, i))
+          << i;
+    });
   for (int64_t i = 0; i < c.width && c.weight; ++i)
-    ASSERT_NEAR(arrays.at("d_norm_weight").at({i}), dWeight[i],
-                step * std::abs(dWeight[i]) + 4e-6 * dWeightMagnitude[i]);
-  for (const auto &[index, sum] : dLambda)
-    ASSERT_NEAR(arrays.at("d_lambda").at(index), sum.first,
-                4e-6 * sum.second + 1e-30);
+    ASSERT_NEAR(arrays.at("d_norm_weight").at({i}),
+                gradients.normWeight.values[i],
+                allowed(gradients.normWeight, i));
+  if (c.maps == 2)
+    checkLambda(arguments.lambda, gradients.lambda);
   checkSums();
+}
+
+void RowsRun::checkLambda(const reference::View &lambda,
+                          const reference::Gradient &gradient) const {
+  const DeviceArray &got = arrays.at("d_lambda");
+  std::map<int64_t, std::pair<double, double>> sums;
+  for (size_t i = 0; i < gradient.values.size(); ++i) {
+    const int64_t heads = lambda.sizes[2], row = i / heads;
+    auto &sum = sums[row / c.queries * lambda.strides[0] +
+                     row % c.queries * lambda.strides[1] +
+                     i % heads * lambda.strides[2]];
+    sum.first += gradient.values[i];
+    sum.second += gradient.magnitudes[i];
+  }
+  for (const auto &[at, sum] : sums)
+    ASSERT_NEAR(
+        reference::load(got.element, got.memory.data() +
+                                         at * reference::byteSize(got.element)),
+        sum.first, 4e-6 * sum.second + 1e-30);
 }
 
 /// To the bit: parts are added in the order of the rows and of the parts.

@@ -17,7 +17,7 @@ using reference::Element;
 
 GradientsRun::GradientsRun(const GradientsCase &c) : c(c) {
   draw();
-  sumRows();
+  computeExpected();
   compile();
 }
 
@@ -113,12 +113,11 @@ void GradientsRun::draw() {
   arguments.lambdaSigmoid = c.sigmoid;
   const std::string wrong = reference::check(arguments);
   require(wrong.empty(), wrong);
-  for (const std::string &name : getGradients()) {
+  for (const std::string &name : getGradients())
     rows(name, c.result, arrays[name.substr(2)].sizes).isOutput = true;
-  }
 }
 
-void GradientsRun::sumRows() {
+void GradientsRun::computeExpected() {
   const reference::AttentionResult result = reference::attention(arguments);
   scoreMagnitude = result.scoreMagnitude;
   auto fill = [&](const char *name, int64_t heads,
@@ -130,46 +129,18 @@ void GradientsRun::sumRows() {
     });
   };
   fill("lse1", c.signal, result.lse1);
-  auto sum = [&](const std::vector<double> &x) {
-    std::vector<double> sums(x.size() / c.dv);
-    const DeviceArray &dX = arrays["dx"];
-    dX.forEach([&](int64_t i, int64_t at) {
-      sums[i / c.dv] +=
-          x[i] * reference::load(dX.element, dX.memory.data() + at);
-    });
-    return sums;
-  };
-  std::vector<double> d1 = sum(result.x);
+  expected = reference::attentionBackward(arguments, arrays.at("dx").view());
+  fill("d1", c.signal, expected.d1.values);
   if (c.maps == 2) {
     fill("lse2", c.noise, result.lse2);
-    // Map 2 alone, of every signal head.
-    reference::AttentionArguments second = arguments;
-    second.q1 = arguments.q2;
-    second.k1 = arguments.k2;
-    second.q2 = second.k2 = second.lambda = {};
-    // The signal heads of a noise head read the same values.
-    require(c.noise % c.keyHeads == 0,
-            "expected heads of keys that divide those of noise");
-    const std::vector<double> x = reference::attention(second).x;
-    std::vector<double> o2(d1.size() * c.dv);
-    const int64_t row = c.queries * c.dv, perNoise = c.signal / c.noise;
-    for (int64_t head = 0; head < c.batches * c.signal; ++head)
-      std::copy_n(x.begin() + head / perNoise * row, row,
-                  o2.begin() + head * row);
-    const std::vector<double> d2 = sum(o2);
-    fill("d2", c.signal, d2);
-    for (size_t i = 0; i < d1.size(); ++i) {
-      const int64_t query = i % c.queries, head = i / c.queries % c.signal,
-                    batch = i / c.queries / c.signal;
-      double lambda = c.lambdaOfQueries
-                          ? arguments.lambda.at({batch, query, head})
-                          : arguments.lambda.at({});
-      if (c.sigmoid)
-        lambda = 1.0 / (1.0 + std::exp(-lambda));
-      d1[i] += lambda * d2[i];
-    }
+    fill("d2", c.signal, expected.d2.values);
   }
-  fill("d1", c.signal, d1);
+  if (!c.sharedKeys)
+    return;
+  for (size_t i = 0; i < expected.k1.values.size(); ++i) {
+    expected.k1.values[i] += expected.k2.values[i];
+    expected.k1.magnitudes[i] += expected.k2.magnitudes[i];
+  }
 }
 
 void GradientsRun::compile() {
@@ -282,13 +253,6 @@ Gradients GradientsRun::run(const sim::SimOptions &options,
 }
 
 double GradientsRun::worst(const Gradients &got) const {
-  reference::AttentionGradients expected =
-      reference::attentionBackward(arguments, arrays.at("dx").view());
-  if (c.sharedKeys)
-    for (size_t i = 0; i < expected.k1.values.size(); ++i) {
-      expected.k1.values[i] += expected.k2.values[i];
-      expected.k1.magnitudes[i] += expected.k2.magnitudes[i];
-    }
   const std::map<std::string, const reference::Gradient *> all = {
       {"d_q1", &expected.q1},
       {"d_k1", &expected.k1},

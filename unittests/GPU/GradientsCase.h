@@ -76,7 +76,9 @@ public:
 
 private:
   void draw();
-  void sumRows();
+  /// Computes the gradients, and what the kernels take of the forward pass and
+  /// of rows of gradients.
+  void computeExpected();
   void compile();
   /// Adds to `result` what a launch tells.
   void launch(const GpuKernelSpec &spec, sim::Dim3 grid,
@@ -93,6 +95,8 @@ private:
   const GradientsCase c;
   reference::AttentionArguments arguments;
   double scoreMagnitude = 0.0;
+  /// Of d_k1 the sum over both maps where they share keys.
+  reference::AttentionGradients expected;
   GpuKernelSpec keys, queries;
 };
 

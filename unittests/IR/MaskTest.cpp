@@ -7,6 +7,7 @@
 #include "NumericMasks.h"
 
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Testing/Reference/Attention.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Parser/Parser.h"
@@ -50,29 +51,40 @@ std::string describe(const Case &c) {
   return text;
 }
 
-/// Whether query `i` sees key `j` by the formula of docs/spec.md.
-bool isVisible(const Case &c, int64_t i, int64_t j) {
+/// Whether each query sees each key by the reference: [query][key].
+std::vector<bool> getVisiblePairs(const Case &c) {
+  using reference::Element;
   const MaskNumbers &n = c.numbers;
-  int64_t length = n.kvLen.value_or(n.keys);
-  if (j >= length)
-    return false;
-  int64_t offset = n.qOffset.value_or(saturated(__int128(length) - n.queries));
-  int64_t distance = j - i;
-  if (c.causal && distance > offset)
-    return false;
-  if (c.window) {
-    auto [left, right] = *c.window;
-    if (left >= 0 && distance < saturated(__int128(offset) - left))
-      return false;
-    if (right >= 0 && distance > saturated(__int128(offset) + right))
-      return false;
+  reference::AttentionArguments arguments;
+  arguments.q1.sizes = {1, 1, n.queries, 1};
+  arguments.k1.sizes = {1, 1, n.keys, 1};
+  auto integers = [](const int64_t *data, std::vector<int64_t> sizes) {
+    return reference::View(data, Element::I64, std::move(sizes));
+  };
+  if (n.kvLen)
+    arguments.kvLen = integers(&*n.kvLen, {1});
+  if (n.qOffset)
+    arguments.qOffset = integers(&*n.qOffset, {1});
+  if (!n.qSegments.empty()) {
+    arguments.qSegments = integers(n.qSegments.data(), {1, n.queries});
+    arguments.kvSegments = integers(n.kvSegments.data(), {1, n.keys});
   }
-  if (!n.qSegments.empty() && n.qSegments[i] != n.kvSegments[j])
-    return false;
-  if (n.bias.empty())
-    return true;
-  double element = n.bias[i * n.keys + j];
-  return n.biasIsBoolean ? element != 0.0 : element != -kInf;
+  const std::vector<uint8_t> flags(n.bias.begin(), n.bias.end());
+  const std::vector<int64_t> ofPairs = {1, 1, n.queries, n.keys};
+  if (n.biasIsBoolean)
+    arguments.bias = reference::View(flags.data(), Element::Bool, ofPairs);
+  else if (!n.bias.empty())
+    arguments.bias = reference::View(n.bias.data(), Element::F64, ofPairs);
+  arguments.isCausal = c.causal;
+  if (c.window)
+    std::tie(arguments.left, arguments.right) = *c.window;
+  std::vector<bool> pairs;
+  for (int64_t i = 0; i < n.queries; ++i)
+    for (int64_t j = 0; j < n.keys; ++j) {
+      double bias;
+      pairs.push_back(reference::isVisible(arguments, 0, 0, i, j, bias));
+    }
+  return pairs;
 }
 
 class MaskTest : public ::testing::Test {
@@ -158,6 +170,8 @@ void MaskTest::check(const Case &c) {
   EXPECT_EQ(masks, getMasks(c, /*online=*/true));
   NumericMasks b(c.numbers);
   const int64_t queries = c.numbers.queries, keys = c.numbers.keys;
+  const std::vector<bool> pairs = getVisiblePairs(c);
+  auto isVisible = [&](int64_t i, int64_t j) { return pairs[i * keys + j]; };
   bool areIntervals = llvm::all_of(
       masks, [](MaskAttrInterface mask) { return mask.isInterval(); });
   const bool areRanges = c.numbers.bias.empty() && c.numbers.qSegments.empty();
@@ -170,7 +184,7 @@ void MaskTest::check(const Case &c) {
       MaskValue visible;
       for (MaskAttrInterface mask : masks)
         visible = b.bothIfAny(visible, mask.isVisible(b, point));
-      EXPECT_EQ(!visible || NumericMasks::number(visible), isVisible(c, i, j))
+      EXPECT_EQ(!visible || NumericMasks::number(visible), isVisible(i, j))
           << "query " << i << ", key " << j;
     }
 
@@ -188,7 +202,7 @@ void MaskTest::check(const Case &c) {
       for (int64_t j = 0; j < keys; ++j) {
         int64_t count = 0;
         for (int64_t i = first; i <= last; ++i)
-          count += isVisible(c, i, j);
+          count += isVisible(i, j);
         const bool some = j >= begin && j < end,
                    all = range.knowsWhole && j >= wholeBegin && j < wholeEnd;
         SCOPED_TRACE("queries " + std::to_string(first) + " to " +

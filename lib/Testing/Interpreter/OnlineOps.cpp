@@ -17,8 +17,6 @@ using diffattn::reference::View;
 
 static constexpr double kInf = std::numeric_limits<double>::infinity();
 
-static double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-
 namespace {
 /// An op by its operands' registers; -1: absent.
 struct States : Details {
@@ -49,43 +47,27 @@ struct Updated {
   }
 };
 
-/// One step of one map: scores of the visible keys join the state of a row.
+/// One step: scores of the visible keys of a range join the state of a row.
 struct Step {
-  diffattn::OnlineAttentionOp op;
-  View q1, k1, q2, k2, v;
-  /// Operands of the masks, which the reference evaluates.
-  diffattn::reference::AttentionArguments masks = {};
+  diffattn::reference::AttentionArguments arguments = {};
   /// The keys of the step.
   int64_t firstKey = 0, endKey = 0;
 
-  void run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
-           double &max, double &sum, Slot *acc, int64_t valueHead);
+  void run(int map, int64_t b, int64_t head, int64_t i, double &max,
+           double &sum, Slot *acc, int64_t valueHead);
 };
 } // namespace
 
-void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
-               double &max, double &sum, Slot *acc, int64_t valueHead) {
-  const View &q = first ? q1 : q2, &k = first ? k1 : k2;
-  const int64_t keyHead = head / (q.sizes[1] / k.sizes[1]);
-  std::vector<double> scores(k.sizes[2], -kInf);
+void Step::run(int map, int64_t b, int64_t head, int64_t i, double &max,
+               double &sum, Slot *acc, int64_t valueHead) {
+  const View &v = arguments.v;
+  const std::vector<double> scores =
+      mapRow(arguments, map, b, head, i, firstKey, endKey).logits;
   double newMax = max;
-  for (int64_t j = firstKey; j < endKey; ++j) {
-    double add;
-    if (!isVisible(masks, b, group, i, j, add))
-      continue;
-    double score = 0;
-    for (int64_t x = 0; x < q.sizes[3]; ++x)
-      score += q.at({b, head, i, x}) * k.at({b, keyHead, j, x});
-    score *= op.getScale().convertToFloat();
-    if (auto softcap = op.getSoftcap()) {
-      const double cap = softcap->convertToFloat();
-      score = cap * std::tanh(score / cap);
-    }
-    scores[j] = score + add;
-    // A NaN stays the maximum.
-    if (!(scores[j] <= newMax) && !std::isnan(newMax))
-      newMax = scores[j];
-  }
+  // A NaN stays the maximum.
+  for (double score : scores)
+    if (!(score <= newMax) && !std::isnan(newMax))
+      newMax = score;
   if (newMax == -kInf)
     return;
   const double before = max == -kInf ? 0.0 : std::exp(max - newMax);
@@ -117,34 +99,35 @@ static bool runOnline(Machine &m, const Inst &inst) {
   SmallVector<Array> given;
   for (int32_t number : details.operands)
     given.push_back(arrayOf(m, number));
-  Step step{op,
-            viewOf(given[0], op.getQLayout()),
-            viewOf(given[1], op.getKLayout()),
-            viewOf(given[2], op.getQLayout()),
-            viewOf(given[3], op.getKLayout()),
-            viewOf(given[4], op.getVLayout())};
+  Step step;
+  auto &a = step.arguments;
+  a.q1 = viewOf(given[0], op.getQLayout());
+  a.k1 = viewOf(given[1], op.getKLayout());
+  a.q2 = viewOf(given[2], op.getQLayout());
+  a.k2 = viewOf(given[3], op.getKLayout());
+  a.v = viewOf(given[4], op.getVLayout());
+  a.scale = op.getScale().convertToFloat();
+  if (auto softcap = op.getSoftcap())
+    a.softcap = softcap->convertToFloat();
   MaskViews masks;
-  masks.read(step.masks, [&](diffattn::MaskOperand which) {
+  masks.read(a, [&](diffattn::MaskOperand which) {
     return given[5 + static_cast<size_t>(which)];
   });
-  readMaskAttributes(step.masks, op);
-  step.masks.q1 = step.q1;
-  step.masks.k1 = step.k1;
+  readMaskAttributes(a, op);
   if (inst.a >= 0)
-    step.masks.keyOffset = m.scalars[inst.a].i;
-  const int64_t batch = step.q1.sizes[0], hs = step.q1.sizes[1],
-                tq = step.q1.sizes[2], hv = step.v.sizes[1],
-                dv = step.v.sizes[3];
+    a.keyOffset = m.scalars[inst.a].i;
+  const int64_t batch = a.q1.sizes[0], hs = a.q1.sizes[1], tq = a.q1.sizes[2],
+                hv = a.v.sizes[1], dv = a.v.sizes[3];
   const bool hasSecond = op.hasSecondMap();
-  const int64_t hn = hasSecond ? step.q2.sizes[1] : hs;
-  const __int128 steps = __int128(batch) * hs * tq * step.k1.sizes[2] * 2 *
-                         (step.q1.sizes[3] + dv);
+  const int64_t hn = hasSecond ? a.q2.sizes[1] : hs;
+  const __int128 steps =
+      __int128(batch) * hs * tq * a.k1.sizes[2] * 2 * (a.q1.sizes[3] + dv);
   Updated to;
   if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
                inst.op) ||
       !to.begin(m, inst))
     return false;
-  const int64_t keys = step.k1.sizes[2];
+  const int64_t keys = a.k1.sizes[2];
   const std::optional<int64_t> splitSize = op.getKvSplitSize();
   const int64_t ranges = splitSize ? to.arrays[0].getShape()[0] : 1;
   const int64_t heads2 =
@@ -162,8 +145,7 @@ static bool runOnline(Machine &m, const Inst &inst) {
         return (place * heads + head) * tq + i;
       };
       for (int64_t s = 0; s < hs; ++s)
-        step.run(true, b, s, s / (hs / hn), i,
-                 to.arrays[0].begin()[row(hs, s)].f,
+        step.run(/*map=*/0, b, s, i, to.arrays[0].begin()[row(hs, s)].f,
                  to.arrays[1].begin()[row(hs, s)].f,
                  to.arrays[2].begin() + row(hs, s) * dv, s / (hs / hv));
       // A noise head has one state, and one accumulator or one for each of its
@@ -173,12 +155,12 @@ static bool runOnline(Machine &m, const Inst &inst) {
         double &sum = to.arrays[4].begin()[row(hn, g)].f;
         const double maxBefore = max, sumBefore = sum;
         for (int64_t part = 0; part < heads2 / hn; ++part) {
-          const int64_t a = g * (heads2 / hn) + part;
+          const int64_t head = g * (heads2 / hn) + part;
           max = maxBefore;
           sum = sumBefore;
-          step.run(false, b, g, g, i, max, sum,
-                   to.arrays[5].begin() + row(heads2, a) * dv,
-                   a / (heads2 / hv));
+          step.run(/*map=*/1, b, g, i, max, sum,
+                   to.arrays[5].begin() + row(heads2, head) * dv,
+                   head / (heads2 / hv));
         }
       }
     }
@@ -270,9 +252,17 @@ static bool runFinalize(Machine &m, const Inst &inst) {
   for (int32_t number : details.operands)
     given.push_back(arrayOf(m, number));
   const View sum1 = viewOf(given[0]), acc1 = viewOf(given[1]),
-             sum2 = viewOf(given[2]), acc2 = viewOf(given[3]),
-             lambda = viewOf(given[4]),
-             gate = viewOf(given[6], op.getOLayout());
+             sum2 = viewOf(given[2]), acc2 = viewOf(given[3]);
+  diffattn::reference::AttentionArguments a;
+  a.q1 = acc1; // has its heads
+  a.lambda = viewOf(given[4]);
+  a.lambdaSigmoid = op.getLambdaAct() == diffattn::Activation::Sigmoid;
+  a.normWeight = viewOf(given[5]);
+  a.gate = viewOf(given[6], op.getOLayout());
+  a.rmsNorm = op.getNorm() == diffattn::Norm::RMS;
+  a.normEps = op.getNormEps().convertToFloat();
+  a.epsOutside = op.getNormEpsMode() == diffattn::EpsMode::Outside;
+  a.outScale = op.getOutScale().convertToFloat();
   const bool hasSecond = op.hasSecondMap();
   const int64_t batch = acc1.sizes[0], hs = acc1.sizes[1], rows = acc1.sizes[2],
                 width = acc1.sizes[3], hn = hasSecond ? sum2.sizes[1] : hs;
@@ -308,39 +298,18 @@ static bool runFinalize(Machine &m, const Inst &inst) {
                      : acc1.at({b, s, i, c}) * total1.factor / total1.sum;
         if (hasSecond) {
           const int64_t h2 = s / (hs / acc2.sizes[1]);
-          double factor =
-              lambda.rank() == 0 ? lambda.at({})
-              : lambda.rank() == 1
-                  ? lambda.at({s})
-                  : lambda.at({b, i, lambda.sizes[2] == hs ? s : g});
-          if (op.getLambdaAct() == diffattn::Activation::Sigmoid)
-            factor = sigmoid(factor);
+          const double factor = lambdaAt(a, b, s, g, i);
           const RowSum total2 = sumOf(1, sum2.at({b, g, i}), g, hn, b, i);
           for (int64_t c = 0; c < width; ++c)
             x[c] -= factor * (total2.sum == 0 ? 0
                                               : acc2.at({b, h2, i, c}) *
                                                     total2.factor / total2.sum);
         }
-        double squares = 0;
-        for (double element : x)
-          squares += element * element;
-        const double mean = squares / static_cast<double>(width),
-                     eps = op.getNormEps().convertToFloat();
-        const double root = op.getNorm() != diffattn::Norm::RMS ? 1.0
-                            : op.getNormEpsMode() == diffattn::EpsMode::Outside
-                                ? std::sqrt(mean) + eps
-                                : std::sqrt(mean + eps);
+        x = finishRow(a, b, s, i, x);
         const int64_t row =
             isTransposed ? (b * rows + i) * hs + s : (b * hs + s) * rows + i;
-        for (int64_t c = 0; c < width; ++c) {
-          double y = x[c] == 0 ? 0 : x[c] / root;
-          y *= op.getOutScale().convertToFloat();
-          if (given[5])
-            y *= given[5].getFloat(c);
-          if (given[6])
-            y *= sigmoid(gate.at({b, s, i, c}));
-          to.arrays[0].begin()[row * width + c].f = y;
-        }
+        for (int64_t c = 0; c < width; ++c)
+          to.arrays[0].begin()[row * width + c].f = x[c];
       }
   to.end(m, inst);
   return true;

@@ -10,7 +10,6 @@
 #include "Sequences.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -152,36 +151,23 @@ bool mlir::diffattn::reference::isVisible(const AttentionArguments &a,
   return element != -kInf;
 }
 
-/// Norm, weight, scale and gate of one row of width `dv`, and of its
-/// magnitudes.
-static void epilogue(const AttentionArguments &a, int64_t b, int64_t s,
-                     int64_t i, double *x,
-                     const std::array<double *, 2> &magnitudes, int64_t dv) {
-  double rms = rootMeanSquare(x, dv);
-  const double magnitudeRms[] = {rootMeanSquare(magnitudes[0], dv),
-                                 rootMeanSquare(magnitudes[1], dv)};
-  double root =
-      a.epsOutside ? rms + a.normEps : std::sqrt(rms * rms + a.normEps);
+/// Carries the magnitude of a row `x` of width `dv` through norm, weight, scale
+/// and gate.
+static void finishMagnitude(const AttentionArguments &a, int64_t b, int64_t s,
+                            int64_t i, const std::vector<double> &x,
+                            double *magnitudes) {
+  const auto dv = static_cast<int64_t>(x.size());
+  const double magnitudeRms = rootMeanSquare(magnitudes, dv),
+               rms = rootMeanSquare(x.data(), dv), root = normRoot(a, x);
   for (int64_t c = 0; c < dv; ++c) {
-    double factor = a.outScale;
-    if (a.normWeight)
-      factor *= a.normWeight.at({c});
-    if (a.gate)
-      factor *= sigmoid(a.gate.at({b, s, i, c}));
-    for (size_t n = 0; n < magnitudes.size(); ++n) {
-      double &magnitude = magnitudes[n][c];
-      if (a.rmsNorm) {
-        // An error of the row reaches y = x / root directly and through the
-        // root.
-        double spread =
-            rms > 0.0 ? std::fabs(x[c]) / root * magnitudeRms[n] : 0.0;
-        magnitude = magnitude == 0.0 ? 0.0 : (magnitude + spread) / root;
-      }
-      magnitude *= std::fabs(factor);
+    double &magnitude = magnitudes[c];
+    if (a.rmsNorm && magnitude != 0.0) {
+      // An error of the row reaches y = x / root directly and through the root.
+      const double spread =
+          rms > 0.0 ? std::fabs(x[c]) / root * magnitudeRms : 0.0;
+      magnitude = (magnitude + spread) / root;
     }
-    if (a.rmsNorm)
-      x[c] = x[c] == 0.0 ? 0.0 : x[c] / root;
-    x[c] *= factor;
+    magnitude *= std::fabs(outputFactor(a, b, s, i, c));
   }
 }
 
@@ -302,7 +288,11 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
         std::copy_n(x, dv, &result.x[row]);
         std::copy_n(magnitude, dv, &result.xMagnitude[row]);
         std::copy_n(flat, dv, &result.xFlatMagnitude[row]);
-        epilogue(a, b, s, i, x, {magnitude, flat}, dv);
+        const std::vector<double> before(x, x + dv);
+        finishMagnitude(a, b, s, i, before, magnitude);
+        finishMagnitude(a, b, s, i, before, flat);
+        const std::vector<double> end = finishRow(a, b, s, i, before);
+        std::copy(end.begin(), end.end(), x);
       }
     }
   return result;

@@ -14,20 +14,20 @@
 using namespace mlir::diffattn::reference;
 
 namespace {
+/// A product that is added up, with its magnitude.
+struct Dot {
+  double value = 0.0, magnitude = 0.0;
+};
+
 /// Numbers, and what their errors are judged against.
-struct Row {
-  explicit Row(int64_t size) : values(size, 0.0), magnitudes(size, 0.0) {}
-  int64_t size() const { return static_cast<int64_t>(values.size()); }
+struct Row : Gradient {
+  explicit Row(int64_t size)
+      : Gradient{std::vector<double>(size, 0.0),
+                 std::vector<double>(size, 0.0)} {}
   void add(int64_t index, double value, double magnitude) {
     values[index] += value;
     magnitudes[index] += std::fabs(magnitude);
   }
-  std::vector<double> values, magnitudes;
-};
-
-/// A product that is added up, with its magnitude.
-struct Dot {
-  double value = 0.0, magnitude = 0.0;
 };
 
 /// The backward pass of one query at a time, whose terms are added to all
@@ -49,14 +49,10 @@ private:
   Row difference(double lambda, const MapRow &map1, const MapRow &map2) const;
   /// X of a row before the norm, of its `weights`.
   Row output(int64_t b, int64_t s, const Row &weights) const;
-  /// dX of a row; adds to d_norm_weight and d_gate.
-  Row headEnd(int64_t b, int64_t s, int64_t i, const Row &x);
   /// Adds dS of a map to the gradients of its queries and keys, and of a bias.
   void addScores(const Row &dZ, const MapRow &map, const View &q, const View &k,
                  Gradient &dq, Gradient &dk, int64_t b, int64_t head,
                  int64_t keyHead, int64_t group, int64_t i);
-  void addLambda(int64_t b, int64_t s, int64_t group, int64_t i, double lambda,
-                 const Dot &d2);
 
   const AttentionArguments &a;
   const View &dOut;
@@ -100,15 +96,17 @@ Row RowBackward::output(int64_t b, int64_t s, const Row &weights) const {
   return x;
 }
 
-Row RowBackward::headEnd(int64_t b, int64_t s, int64_t i, const Row &x) {
-  const double sigma = rootMeanSquare(x.values.data(), dv);
-  double rho = 1.0, slope = 1.0, magnitudeRms = 0.0;
-  if (a.rmsNorm) {
-    rho =
-        a.epsOutside ? sigma + a.normEps : std::sqrt(sigma * sigma + a.normEps);
-    slope = a.epsOutside ? sigma : rho;
-    magnitudeRms = rootMeanSquare(x.magnitudes.data(), dv);
-  }
+Gradient mlir::diffattn::reference::finishRowBackward(
+    const AttentionArguments &a, const View &dOut, int64_t b, int64_t s,
+    int64_t i, const Gradient &x, AttentionGradients &gradients) {
+  const int64_t hs = a.q1.sizes[1], tq = a.q1.sizes[2],
+                dv = static_cast<int64_t>(x.values.size());
+  const double rho = normRoot(a, x.values),
+               slope = a.rmsNorm && a.epsOutside
+                           ? rootMeanSquare(x.values.data(), dv)
+                           : rho,
+               magnitudeRms =
+                   a.rmsNorm ? rootMeanSquare(x.magnitudes.data(), dv) : 0.0;
   auto divided = [](double value, double by) {
     return by == 0.0 ? 0.0 : value / by;
   };
@@ -191,8 +189,12 @@ void RowBackward::addScores(const Row &dZ, const MapRow &map, const View &q,
   }
 }
 
-void RowBackward::addLambda(int64_t b, int64_t s, int64_t group, int64_t i,
-                            double lambda, const Dot &d2) {
+void mlir::diffattn::reference::addLambdaGradient(
+    const AttentionArguments &a, int64_t b, int64_t s, int64_t i, double d2,
+    double magnitude, AttentionGradients &gradients) {
+  const int64_t hs = a.q1.sizes[1], tq = a.q1.sizes[2],
+                group = s / (hs / a.noiseHeads());
+  const double lambda = lambdaAt(a, b, s, group, i);
   int64_t at = 0;
   if (a.lambda.rank() == 1)
     at = s;
@@ -200,7 +202,7 @@ void RowBackward::addLambda(int64_t b, int64_t s, int64_t group, int64_t i,
     at = (b * tq + i) * a.lambda.sizes[2] +
          (a.lambda.sizes[2] == hs ? s : group);
   const double slope = a.lambdaSigmoid ? lambda * (1.0 - lambda) : 1.0;
-  add(gradients.lambda, at, -slope * d2.value, slope * d2.magnitude);
+  add(gradients.lambda, at, -slope * d2, slope * magnitude);
 }
 
 void RowBackward::run(int64_t b, int64_t group, int64_t i) {
@@ -225,7 +227,8 @@ void RowBackward::run(int64_t b, int64_t group, int64_t i) {
     const MapRow map1 = mapRow(a, a.q1, a.k1, b, s, keyHead1, i, visible, bias);
     const double lambda = hasSecond ? lambdaAt(a, b, s, group, i) : 0.0;
     const Row weights = difference(lambda, map1, map2);
-    const Row dX = headEnd(b, s, i, output(b, s, weights));
+    const Gradient dX =
+        finishRowBackward(a, dOut, b, s, i, output(b, s, weights), gradients);
     Row dP(tk), dZ1(tk);
     Dot d1, d2;
     for (int64_t j = 0; j < tk; ++j) {
@@ -255,8 +258,12 @@ void RowBackward::run(int64_t b, int64_t group, int64_t i) {
       dZ2.add(j, -map2.weights[j] * lambda * (dP.values[j] - d2.value),
               map2.weights[j] * lambda * (dP.magnitudes[j] + d2.magnitude));
     }
-    if (hasSecond)
-      addLambda(b, s, group, i, lambda, d2);
+    const int64_t row = (b * hs + s) * tq + i;
+    add(gradients.d1, row, d1.value, d1.magnitude);
+    if (hasSecond) {
+      add(gradients.d2, row, d2.value, d2.magnitude);
+      addLambdaGradient(a, b, s, i, d2.value, d2.magnitude, gradients);
+    }
     addScores(dZ1, map1, a.q1, a.k1, gradients.q1, gradients.k1, b, s, keyHead1,
               group, i);
   }
@@ -274,6 +281,12 @@ static Gradient zeros(const View &like) {
   for (int64_t size : like.sizes)
     count *= size;
   return {std::vector<double>(count, 0.0), std::vector<double>(count, 0.0)};
+}
+
+/// The shape of a number for each row, without data.
+static View getRows(const AttentionArguments &a) {
+  return View(nullptr, Element::F64,
+              {a.q1.sizes[0], a.q1.sizes[1], a.q1.sizes[2]});
 }
 
 /// Adds the gradient of rows `rows` along `axis` of an operand of shape
@@ -318,12 +331,14 @@ static void addSequences(const AttentionArguments &a, const View &dOut,
       addRows(gradients.normWeight, View(), 1, one.queries, part.normWeight);
     if (a.gate)
       addRows(gradients.gate, a.gate, 2, one.queries, part.gate);
+    addRows(gradients.d1, getRows(a), 2, one.queries, part.d1);
+    if (a.hasSecondMap())
+      addRows(gradients.d2, getRows(a), 2, one.queries, part.d2);
   }
 }
 
 AttentionGradients
-mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
-                                             const View &dOut) {
+mlir::diffattn::reference::zeroGradients(const AttentionArguments &a) {
   AttentionGradients gradients;
   gradients.q1 = zeros(a.q1);
   gradients.k1 = zeros(a.k1);
@@ -335,6 +350,17 @@ mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
   gradients.gate = zeros(a.gate);
   if (a.bias && a.bias.element != Element::Bool)
     gradients.bias = zeros(a.bias);
+  const int64_t rows = a.q1.sizes[0] * a.q1.sizes[1] * a.q1.sizes[2];
+  gradients.d1 = Row(rows);
+  if (a.hasSecondMap())
+    gradients.d2 = Row(rows);
+  return gradients;
+}
+
+AttentionGradients
+mlir::diffattn::reference::attentionBackward(const AttentionArguments &a,
+                                             const View &dOut) {
+  AttentionGradients gradients = zeroGradients(a);
   if (isPacked(a)) {
     addSequences(a, dOut, gradients);
     return gradients;

@@ -45,6 +45,7 @@ MapRow mlir::diffattn::reference::mapRow(
   MapRow row;
   row.weights.assign(tk, 0.0);
   row.scores = row.weights;
+  row.logits.assign(tk, -kInf);
   std::vector<double> query, key;
   readRow(q, b, head, i, query);
   double max = -kInf;
@@ -64,10 +65,10 @@ MapRow mlir::diffattn::reference::mapRow(
     if (a.softcap)
       score = *a.softcap * std::tanh(score / *a.softcap);
     row.scores[j] = score;
-    row.weights[j] = score + bias[j];
+    row.logits[j] = score + bias[j];
     // A NaN stays the maximum, so that it reaches the whole row.
-    if (!std::isnan(max) && !(row.weights[j] <= max))
-      max = row.weights[j];
+    if (!std::isnan(max) && !(row.logits[j] <= max))
+      max = row.logits[j];
   }
   const bool hasKeys = max != -kInf;
   double sum = 0.0;
@@ -81,7 +82,7 @@ MapRow mlir::diffattn::reference::mapRow(
     if (!visible[j])
       continue;
     row.weights[j] =
-        row.weights[j] == -kInf ? 0.0 : std::exp(row.weights[j] - max);
+        row.logits[j] == -kInf ? 0.0 : std::exp(row.logits[j] - max);
     sum += row.weights[j];
   }
   // A row that sees no key is a row of zeros.
@@ -91,6 +92,21 @@ MapRow mlir::diffattn::reference::mapRow(
   if (hasKeys)
     row.lse = max + std::log(sum);
   return row;
+}
+
+MapRow mlir::diffattn::reference::mapRow(const AttentionArguments &a, int map,
+                                         int64_t b, int64_t head, int64_t i,
+                                         int64_t firstKey, int64_t endKey) {
+  const View &q = map ? a.q2 : a.q1, &k = map ? a.k2 : a.k1;
+  const int64_t heads = q.sizes[1], tk = k.sizes[2],
+                group = head / (heads / a.noiseHeads());
+  std::vector<bool> visible(tk);
+  std::vector<double> bias(tk);
+  for (int64_t j = std::max<int64_t>(0, firstKey); j < std::min(endKey, tk);
+       ++j)
+    visible[j] = isVisible(a, b, group, i, j, bias[j]);
+  return mapRow(a, q, k, b, head, head / (heads / k.sizes[1]), i, visible, bias,
+                map ? a.sink2 : a.sink);
 }
 
 double mlir::diffattn::reference::lambdaAt(const AttentionArguments &a,
@@ -105,6 +121,38 @@ double mlir::diffattn::reference::lambdaAt(const AttentionArguments &a,
     lambda =
         a.lambda.at({b, i, a.lambda.sizes[2] == a.q1.sizes[1] ? s : group});
   return a.lambdaSigmoid ? sigmoid(lambda) : lambda;
+}
+
+double mlir::diffattn::reference::outputFactor(const AttentionArguments &a,
+                                               int64_t b, int64_t s, int64_t i,
+                                               int64_t c) {
+  double factor = a.outScale;
+  if (a.normWeight)
+    factor *= a.normWeight.at({c});
+  if (a.gate)
+    factor *= sigmoid(a.gate.at({b, s, i, c}));
+  return factor;
+}
+
+double mlir::diffattn::reference::normRoot(const AttentionArguments &a,
+                                           const std::vector<double> &x) {
+  if (!a.rmsNorm)
+    return 1.0;
+  const double rms = rootMeanSquare(x.data(), static_cast<int64_t>(x.size()));
+  return a.epsOutside ? rms + a.normEps : std::sqrt(rms * rms + a.normEps);
+}
+
+std::vector<double>
+mlir::diffattn::reference::finishRow(const AttentionArguments &a, int64_t b,
+                                     int64_t s, int64_t i,
+                                     const std::vector<double> &x) {
+  const double root = normRoot(a, x);
+  std::vector<double> row(x.size());
+  // A row of zeros stays one, also where eps is 0.
+  for (size_t c = 0; c < x.size(); ++c)
+    row[c] = (x[c] == 0.0 ? 0.0 : x[c] / root) *
+             outputFactor(a, b, s, i, static_cast<int64_t>(c));
+  return row;
 }
 
 double mlir::diffattn::reference::rootMeanSquare(const double *x, int64_t n) {

@@ -19,15 +19,6 @@ namespace mlir::diffattn::reference {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-/// One row of one map.
-struct MapRow {
-  std::vector<double> weights; ///< the softmax; 0 where the key is not seen
-  std::vector<double> scores;  ///< after softcap, before the bias
-  double scoreMagnitude = 0.0;
-  /// The logarithm of the sum of exponentials; minus infinity without keys.
-  double lse = -kInf;
-};
-
 /// The row of query `i` of `head` over the keys of `keyHead`; `visible` and
 /// `bias` have an element for each key, and `sink` for each head; it may be
 /// absent.
@@ -43,11 +34,12 @@ std::vector<const View *> operandsOfMaps(const AttentionArguments &arguments);
 void readRow(const View &view, int64_t b, int64_t head, int64_t i,
              std::vector<double> &row);
 
-/// act(lambda) of query `i` of signal head `s`, of noise head `group`.
-double lambdaAt(const AttentionArguments &arguments, int64_t b, int64_t s,
-                int64_t group, int64_t i);
-
 double sigmoid(double x);
+
+/// The factor of column `c` of a row behind its norm: scale, norm weight and
+/// gate.
+double outputFactor(const AttentionArguments &arguments, int64_t b, int64_t s,
+                    int64_t i, int64_t c);
 
 /// The root of the mean of `n` squares.
 double rootMeanSquare(const double *x, int64_t n);

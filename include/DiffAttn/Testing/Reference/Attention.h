@@ -6,13 +6,16 @@
 //===----------------------------------------------------------------------===//
 //
 // The oracle that every lowering is compared with: docs/spec.md, computed on
-// the host in f64, one element after another. It knows no MLIR types.
+// the host in f64, one element after another. It knows no MLIR types. Tests of
+// parts of kernels take parts of it: which pairs are visible, a row of a map,
+// lambda, and the end of a row.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_TESTING_REFERENCE_ATTENTION_H
 #define DIFFATTN_TESTING_REFERENCE_ATTENTION_H
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -129,6 +132,40 @@ std::string check(const AttentionArguments &arguments);
 /// `bias` becomes what is added to the score.
 bool isVisible(const AttentionArguments &arguments, int64_t b, int64_t group,
                int64_t i, int64_t j, double &bias);
+
+/// The row of a map that belongs to one query; an element for each key.
+struct MapRow {
+  std::vector<double> weights; ///< the softmax; 0 where the key is hidden
+  std::vector<double> scores;  ///< after softcap, before the bias
+  std::vector<double> logits;  ///< with the bias; minus infinity where hidden
+  /// max over scores of |scale| * sum |q| |k|.
+  double scoreMagnitude = 0.0;
+  /// The logarithm of the sum of exponentials; minus infinity without keys.
+  double lse = -std::numeric_limits<double>::infinity();
+};
+
+/// The row of query `i` in batch `b` of map `map`, 0 or 1; `head` is a signal
+/// head of map 0 and a noise head of map 1. Keys outside [firstKey, endKey) are
+/// hidden. There must be neither packed sequences nor pages.
+MapRow mapRow(const AttentionArguments &arguments, int map, int64_t b,
+              int64_t head, int64_t i, int64_t firstKey = 0,
+              int64_t endKey = std::numeric_limits<int64_t>::max());
+
+/// act(lambda) of query `i` and signal head `s`, whose noise head is `group`;
+/// of q1 the number of heads is read.
+double lambdaAt(const AttentionArguments &arguments, int64_t b, int64_t s,
+                int64_t group, int64_t i);
+
+/// The root that the norm divides the row `x` by; 1 without a norm.
+double normRoot(const AttentionArguments &arguments,
+                const std::vector<double> &x);
+
+/// The row of the output of which `x` is the difference of the maps times the
+/// values: by norm, norm weight, scale and gate. Operands of the maps are not
+/// read.
+std::vector<double> finishRow(const AttentionArguments &arguments, int64_t b,
+                              int64_t s, int64_t i,
+                              const std::vector<double> &x);
 
 /// Computes attention; `check` must have found nothing.
 AttentionResult attention(const AttentionArguments &arguments);
