@@ -247,12 +247,13 @@ void CudaDevice::fillTable() {
     StreamState &state = me.stateOf(stream);
     int32_t status =
         state.workspace ? d->release(d, state.workspace) : DIFFATTN_DEVICE_OK;
-    if (state.owned && !status)
-      status = me.run("a stream to be destroyed", [&] {
+    int32_t destroyed = DIFFATTN_DEVICE_OK;
+    if (state.owned)
+      destroyed = me.run("a stream to be destroyed", [&] {
         return me.driver.cuStreamDestroy_v2(state.native);
       });
     delete &state;
-    return status;
+    return status ? status : destroyed;
   };
   stream_wait = [](D *d, diffattn_stream *stream) {
     CudaDevice &me = self(d);

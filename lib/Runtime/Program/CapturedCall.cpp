@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <new>
+#include <utility>
 
 using namespace diffattn_rt;
 
@@ -160,9 +161,10 @@ Failure CapturedCall::placeOutputs() {
   }
   if (totalBytes <= outputBytes)
     return {};
-  if (Failure failure = check(table->host_release(table, outputHere)))
+  outputBytes = 0;
+  if (Failure failure =
+          check(table->host_release(table, std::exchange(outputHere, nullptr))))
     return failure;
-  outputHere = nullptr;
   void *here = nullptr;
   if (Failure failure = check(table->host_allocate(table, totalBytes, &here)))
     return failure;

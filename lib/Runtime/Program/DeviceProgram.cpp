@@ -8,6 +8,7 @@
 #include "DiffAttn/Runtime/Program/ConvertWeight.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace diffattn_rt;
 
@@ -87,9 +88,10 @@ Failure DeviceProgram::grow(Buffer &buffer, int64_t bytes,
   if (buffer.address && buffer.bytes >= bytes)
     return {};
   diffattn_device *table = device.get();
-  if (Failure failure = check(table->release(table, buffer.address)))
+  // Memory whose release fails is not released again.
+  const diffattn_address before = std::exchange(buffer, {}).address;
+  if (Failure failure = check(table->release(table, before)))
     return failure;
-  buffer = {};
   if (Failure failure =
           check(table->allocate(table, bytes, name.c_str(), &buffer.address)))
     return failure;
@@ -127,13 +129,13 @@ Failure DeviceProgram::setStream(void *requested) {
   if (requested)
     if (Failure failure = check(table->stream_wrap(table, requested, &next)))
       return failure;
-  if (stream != ownStream)
-    if (Failure failure = check(table->stream_destroy(table, stream)))
-      return failure;
-  stream = next;
+  diffattn_stream *before = std::exchange(stream, next);
   native = requested;
   diffattn_context_set_stream(context, stream);
-  return {};
+  if (before == ownStream)
+    return {};
+  // The wrapper is gone even where this fails.
+  return check(table->stream_destroy(table, before));
 }
 
 Failure DeviceProgram::allocate(int64_t bytes, diffattn_address &address) {

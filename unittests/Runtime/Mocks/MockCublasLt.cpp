@@ -67,6 +67,10 @@ static_assert(sizeof(Heuristic) == 96, "as cublasLtMatmulHeuristicResult_t");
 std::string log;
 int heuristics = 0;
 bool offersNothing = false;
+long calls = 0, failingCall = 0, live = 0;
+
+/// Counts a call. Fails the one that the test asked for by its number.
+Status countCall() { return ++calls == failingCall ? kNotSupported : 0; }
 
 double load(const void *base, int type, int64_t i) {
   if (type == 1)
@@ -107,6 +111,20 @@ MOCK void mock_lt_reset(int noAlgorithm) {
   offersNothing = noAlgorithm;
 }
 
+/// Call `number` from now on fails; 0: none.
+MOCK void mock_lt_fail(long number) {
+  calls = 0;
+  failingCall = number;
+}
+/// How many calls could have failed since.
+MOCK long mock_lt_calls() { return calls; }
+/// Handles, layouts and the like that have not been destroyed.
+MOCK long mock_lt_live() { return live; }
+
+#define CHECKED                                                                \
+  if (Status failed = countCall())                                             \
+  return failed
+
 MOCK size_t cublasLtGetVersion() { return 130000; }
 MOCK const char *cublasLtGetStatusString(Status status) {
   return status == kInvalidValue   ? "CUBLAS_STATUS_INVALID_VALUE"
@@ -114,13 +132,20 @@ MOCK const char *cublasLtGetStatusString(Status status) {
                                    : "CUBLAS_STATUS_SUCCESS";
 }
 MOCK Status cublasLtCreate(void **handle) {
+  CHECKED;
   *handle = &log;
+  ++live;
   return 0;
 }
-MOCK Status cublasLtDestroy(void *) { return 0; }
+MOCK Status cublasLtDestroy(void *) {
+  --live;
+  return 0;
+}
 
 MOCK Status cublasLtMatmulDescCreate(void **out, int compute, int scale) {
+  CHECKED;
   auto *operation = new Operation();
+  ++live;
   operation->compute = compute;
   operation->scale = scale;
   *out = operation;
@@ -128,17 +153,21 @@ MOCK Status cublasLtMatmulDescCreate(void **out, int compute, int scale) {
 }
 MOCK Status cublasLtMatmulDescDestroy(void *operation) {
   delete static_cast<Operation *>(operation);
+  --live;
   return 0;
 }
 MOCK Status cublasLtMatmulDescSetAttribute(void *operation, int attribute,
                                            const void *value, size_t bytes) {
+  CHECKED;
   return static_cast<Operation *>(operation)->set(attribute, value, bytes, 4);
 }
 MOCK Status cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows,
                                        uint64_t columns, int64_t leading) {
+  CHECKED;
   if (leading < static_cast<int64_t>(rows))
     return kInvalidValue;
   auto *layout = new Layout();
+  ++live;
   layout->type = type;
   layout->rows = rows;
   layout->columns = columns;
@@ -148,25 +177,31 @@ MOCK Status cublasLtMatrixLayoutCreate(void **out, int type, uint64_t rows,
 }
 MOCK Status cublasLtMatrixLayoutDestroy(void *layout) {
   delete static_cast<Layout *>(layout);
+  --live;
   return 0;
 }
 MOCK Status cublasLtMatrixLayoutSetAttribute(void *layout, int attribute,
                                              const void *value, size_t bytes) {
+  CHECKED;
   return static_cast<Layout *>(layout)->set(attribute, value, bytes,
                                             attribute == 5 ? 4 : 8);
 }
 MOCK Status cublasLtMatmulPreferenceCreate(void **out) {
+  CHECKED;
   *out = new Attributes();
+  ++live;
   return 0;
 }
 MOCK Status cublasLtMatmulPreferenceDestroy(void *preference) {
   delete static_cast<Attributes *>(preference);
+  --live;
   return 0;
 }
 MOCK Status cublasLtMatmulPreferenceSetAttribute(void *preference,
                                                  int attribute,
                                                  const void *value,
                                                  size_t bytes) {
+  CHECKED;
   return static_cast<Attributes *>(preference)
       ->set(attribute, value, bytes, attribute == 1 ? 8 : 4);
 }
@@ -175,6 +210,7 @@ MOCK Status cublasLtMatmulAlgoGetHeuristic(void *, void *operation, void *,
                                            void *, void *, void *,
                                            void *preference, int requested,
                                            Heuristic *results, int *returned) {
+  CHECKED;
   ++heuristics;
   auto &op = *static_cast<Operation *>(operation);
   auto &prefer = *static_cast<Attributes *>(preference);
@@ -202,6 +238,7 @@ MOCK Status cublasLtMatmul(void *, void *operation, const void *alpha,
                            void *cLayout, void *d, void *dLayout,
                            const Algo *algo, void *workspace,
                            size_t workspaceBytes, void *) {
+  CHECKED;
   auto &op = *static_cast<Operation *>(operation);
   auto &la = *static_cast<Layout *>(aLayout),
        &lb = *static_cast<Layout *>(bLayout),

@@ -15,6 +15,7 @@
 
 #include "MockMemory.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -68,6 +69,8 @@ struct State {
   Stream *capturing = nullptr; // the last one that is
   double clock = 0;
   std::map<std::string, Function> functions;
+  long calls = 0;                   // that can fail
+  std::map<std::string, long> live; // objects by kind
 };
 
 State &state() {
@@ -95,6 +98,12 @@ Stream &streamOf(void *stream) {
   return stream ? *static_cast<Stream *>(stream) : state().defaultStream;
 }
 
+/// Counts a call. Out of memory for the one that the test asked for by its
+/// number, else success.
+Result countCall() {
+  return ++state().calls == setting("fail call", 0) ? kOutOfMemory : 0;
+}
+
 /// Logs a call. Returns the failure that the test asked for, or of a call that
 /// lacks a context.
 Result enter(const char *call, const std::string &details = "",
@@ -102,6 +111,8 @@ Result enter(const char *call, const std::string &details = "",
   appendToLog(std::string(call) + (details.empty() ? "" : " " + details));
   if (needsContext && state().contexts.empty())
     return kInvalidContext;
+  if (Result failed = countCall())
+    return failed;
   return static_cast<Result>(setting(std::string("fail ") + call, 0));
 }
 
@@ -154,6 +165,16 @@ void runScale(std::vector<uint64_t> words) {
 #define CHECKED(...)                                                           \
   if (Result failed = enter(__VA_ARGS__))                                      \
   return failed
+/// As CHECKED, for a call that gives something back: it does so, and then
+/// returns `failed`, as the driver's do that report work of before.
+#define RELEASING(...)                                                         \
+  const Result failed = enter(__VA_ARGS__);                                    \
+  if (failed == kInvalidContext)                                               \
+  return failed
+/// For a question, which is not logged.
+#define ASKED                                                                  \
+  if (Result failed = countCall())                                             \
+  return failed
 
 MOCK void mock_cuda_reset() { state() = State(); }
 MOCK const char *mock_cuda_log() { return state().log.c_str(); }
@@ -165,8 +186,14 @@ MOCK long mock_cuda_live(const char *kind) {
     return static_cast<long>(state().pinned.size());
   if (!strcmp(kind, "memory"))
     return static_cast<long>(state().memory.size());
-  return !strcmp(kind, "contexts") ? state().contexts.size() : state().retained;
+  if (!strcmp(kind, "contexts"))
+    return static_cast<long>(state().contexts.size());
+  if (!strcmp(kind, "retained"))
+    return state().retained;
+  return state().live[kind];
 }
+/// How many calls could have failed so far.
+MOCK long mock_cuda_calls() { return state().calls; }
 
 MOCK Result cuInit(unsigned) { return enter("cuInit", "", false); }
 MOCK Result cuDriverGetVersion(int *version) {
@@ -192,18 +219,22 @@ MOCK Result cuGetErrorString(Result result, const char **out) {
   return 0;
 }
 MOCK Result cuDeviceGetCount(int *count) {
+  ASKED;
   *count = static_cast<int>(setting("devices", 1));
   return 0;
 }
 MOCK Result cuDeviceGet(int *device, int ordinal) {
+  ASKED;
   *device = ordinal;
   return 0;
 }
 MOCK Result cuDeviceGetName(char *name, int bytes, int) {
+  ASKED;
   strncpy(name, "Mock GPU", bytes);
   return 0;
 }
 MOCK Result cuDeviceGetAttribute(int *value, int attribute, int) {
+  ASKED;
   const long capability = setting("capability", 90);
   *value = attribute == 16   ? 132
            : attribute == 75 ? static_cast<int>(capability / 10)
@@ -213,6 +244,7 @@ MOCK Result cuDeviceGetAttribute(int *value, int attribute, int) {
   return 0;
 }
 MOCK Result cuDeviceTotalMem_v2(size_t *bytes, int) {
+  ASKED;
   *bytes = size_t(80) << 30;
   return 0;
 }
@@ -223,9 +255,10 @@ MOCK Result cuDevicePrimaryCtxRetain(void **context, int device) {
   return 0;
 }
 MOCK Result cuDevicePrimaryCtxRelease_v2(int device) {
-  CHECKED("cuDevicePrimaryCtxRelease", std::to_string(device), false);
+  const Result failed =
+      enter("cuDevicePrimaryCtxRelease", std::to_string(device), false);
   --state().retained;
-  return 0;
+  return failed;
 }
 MOCK Result cuCtxPushCurrent_v2(void *context) {
   if (context != &state())
@@ -252,20 +285,20 @@ MOCK Result cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
   if (bytes > size_t(setting("memory", 1 << 28)))
     return kOutOfMemory;
   void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
-  // As on a GPU: no zeros.
-  memset(memory, 0xff, bytes);
+  // As on a GPU: no zeros. Only so far that large workspaces cost no time.
+  memset(memory, 0xff, std::min<size_t>(bytes, 64 << 10));
   *out = mock::deviceOf(memory);
   state().memory.insert(*out);
   return 0;
 }
 MOCK Result cuMemFree_v2(unsigned long long pointer) {
-  CHECKED("cuMemFree");
+  RELEASING("cuMemFree");
   if (Result broken = breaksCapture())
     return broken;
   if (!state().memory.erase(pointer))
     return kInvalidValue;
   free(mock::hostOf(pointer));
-  return 0;
+  return failed;
 }
 MOCK Result cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   CHECKED("cuMemHostAlloc",
@@ -278,11 +311,11 @@ MOCK Result cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   return 0;
 }
 MOCK Result cuMemFreeHost(void *memory) {
-  CHECKED("cuMemFreeHost");
+  RELEASING("cuMemFreeHost");
   if (!state().pinned.erase(memory))
     return kInvalidValue;
   free(memory);
-  return 0;
+  return failed;
 }
 MOCK Result cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from,
                                  size_t bytes, void *stream) {
@@ -314,13 +347,15 @@ MOCK Result cuStreamCreate(void **out, unsigned flags) {
   CHECKED("cuStreamCreate", std::to_string(flags));
   auto *stream = new Stream();
   stream->number = ++state().streams;
+  ++state().live["streams"];
   *out = stream;
   return 0;
 }
 MOCK Result cuStreamDestroy_v2(void *stream) {
-  CHECKED("cuStreamDestroy");
+  RELEASING("cuStreamDestroy");
   delete static_cast<Stream *>(stream);
-  return 0;
+  --state().live["streams"];
+  return failed;
 }
 MOCK Result cuStreamSynchronize(void *stream) {
   CHECKED("cuStreamSynchronize", on(stream));
@@ -349,18 +384,21 @@ MOCK Result cuStreamEndCapture(void *stream, void **graph) {
   if (invalidated)
     return kCaptureInvalidated;
   *graph = new Graph{std::move(recorded)};
+  ++state().live["graphs"];
   return 0;
 }
 
 MOCK Result cuEventCreate(void **out, unsigned) {
   CHECKED("cuEventCreate");
   *out = new Event();
+  ++state().live["events"];
   return 0;
 }
 MOCK Result cuEventDestroy_v2(void *event) {
-  CHECKED("cuEventDestroy");
+  RELEASING("cuEventDestroy");
   delete static_cast<Event *>(event);
-  return 0;
+  --state().live["events"];
+  return failed;
 }
 MOCK Result cuEventRecord(void *event, void *) {
   CHECKED("cuEventRecord");
@@ -381,11 +419,14 @@ MOCK Result cuGraphInstantiateWithFlags(void **out, void *graph,
                                         unsigned long long) {
   CHECKED("cuGraphInstantiateWithFlags");
   *out = new Graph(*static_cast<Graph *>(graph));
+  ++state().live["graphs"];
   return 0;
 }
 MOCK Result cuGraphDestroy(void *graph) {
+  RELEASING("cuGraphDestroy");
   delete static_cast<Graph *>(graph);
-  return enter("cuGraphDestroy");
+  --state().live["graphs"];
+  return failed;
 }
 #ifndef MOCK_OLD_DRIVER
 MOCK Result cuGraphLaunch(void *graph, void *stream) {
@@ -396,8 +437,10 @@ MOCK Result cuGraphLaunch(void *graph, void *stream) {
 }
 #endif
 MOCK Result cuGraphExecDestroy(void *graph) {
+  RELEASING("cuGraphExecDestroy");
   delete static_cast<Graph *>(graph);
-  return enter("cuGraphExecDestroy");
+  --state().live["graphs"];
+  return failed;
 }
 
 /// An image is text. "bad" is none, and a "cubin" is for the driver's CUDA only
@@ -415,12 +458,14 @@ MOCK Result cuModuleLoadDataEx(void **out, const void *image, unsigned count,
   if (text.find("foreign") != std::string::npos)
     return kNoBinary;
   *out = new Module{text};
+  ++state().live["modules"];
   return 0;
 }
 MOCK Result cuModuleUnload(void *module) {
-  CHECKED("cuModuleUnload");
+  RELEASING("cuModuleUnload");
   delete static_cast<Module *>(module);
-  return 0;
+  --state().live["modules"];
+  return failed;
 }
 MOCK Result cuModuleGetFunction(void **out, void *module, const char *name) {
   CHECKED("cuModuleGetFunction", name);
