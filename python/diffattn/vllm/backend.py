@@ -307,5 +307,5 @@ class DifferentialAttention(Attention):
         steps = get_forward_context().attn_metadata
         data = steps[self.layer_name] if type(steps) is dict else get_attention_context(self.layer_name)[0]
         output = query.new_empty(query.shape[0], impl.signals * impl.value_size) if data is None else data.new_output(query, impl.signals * impl.value_size)
-        impl.forward(self, query, key, value, self.kv_cache, data, output, logits)
+        impl.forward(self, query, key, value, self.kv_cache, data, output, output_scale=logits)
         return output
