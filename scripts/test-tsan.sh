@@ -13,6 +13,5 @@ setup_test_packages
 configure DIFFATTN_TSAN=ON DIFFATTN_ONEDNN=OFF DIFFATTN_TESTS=ON
 build_targets BundleCallTests
 
-TSAN_OPTIONS="suppressions=$root/unittests/Runtime/Bundle/tsan-suppressions.txt:halt_on_error=1:second_deadlock_stack=1"
-export TSAN_OPTIONS
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
 exec "$build/unittests/BundleCallTests" --gtest_brief=1 --gtest_filter=-'Soak.*'

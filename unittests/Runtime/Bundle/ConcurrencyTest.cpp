@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Different bundles may be used by different threads. scripts/test-tsan.sh runs
-// these under ThreadSanitizer.
+// Different bundles may be used by different threads, and one bundle by several
+// that take turns in calling it. scripts/test-tsan.sh runs these under
+// ThreadSanitizer.
 //
 //===----------------------------------------------------------------------===//
 #include "SmallBundle.h"
@@ -17,7 +18,9 @@
 #include "gtest/gtest.h"
 
 #include <atomic>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 using namespace diffattn_test;
 
@@ -130,6 +133,81 @@ TEST_F(Concurrency, RecordingsWhileOthersCompute) {
     --running;
   });
   EXPECT_GT(written, 0);
+}
+
+/// As `diffattn serve` uses a bundle: threads take turns in calling one, free
+/// what others got, and ask for its types and for errors meanwhile. Some leave
+/// early, and whoever is last closes it.
+TEST_F(Concurrency, OneBundleServesManyThreads) {
+  Outcome opening;
+  diffattn_bundle *opened = openBundle(bundle->getPath(), opening);
+  ASSERT_TRUE(opened) << diffattn_bundle_last_error();
+  std::mutex oneCall, exchange;
+  void *shared = nullptr; // a result that another thread frees
+  std::atomic<int> started{0}, users{kThreads};
+  runThreads([&](int number) {
+    std::vector<float> x(16 * 8, 1.0f);
+    ++started;
+    while (started < kThreads)
+      std::this_thread::yield();
+    for (int round = 0; round < 20 * (number + 1); ++round) {
+      const int64_t shape[] = {1 + (round + number) % 16, 8};
+      const diffattn_array rows = {x.data(), DIFFATTN_F32, 2, shape, nullptr};
+      diffattn_result results[2] = {};
+      {
+        std::lock_guard<std::mutex> lock(oneCall);
+        EXPECT_EQ(
+            diffattn_bundle_call(opened, "project", &rows, 1, 2, results, 2), 0)
+            << diffattn_bundle_last_error();
+      }
+      // The sum of w's first column: it has 0.125 times (40 i mod 9).
+      EXPECT_EQ(*static_cast<const float *>(results[0].data), 3.875f);
+      diffattn_bundle_free(results[1].data);
+      void *other = results[0].data;
+      {
+        std::lock_guard<std::mutex> lock(exchange);
+        std::swap(other, shared);
+      }
+      diffattn_bundle_free(other);
+      int32_t count = 0;
+      diffattn_type type;
+      EXPECT_EQ(diffattn_bundle_num_arguments(opened, "attend", &count), 0);
+      for (int32_t i = 0; i < count; ++i)
+        EXPECT_EQ(diffattn_bundle_argument_type(opened, "attend", i, &type), 0);
+      EXPECT_STREQ(diffattn_bundle_weight_name(opened, 0), "w");
+      EXPECT_NE(diffattn_bundle_argument_type(opened, "attend", 99, &type), 0);
+      EXPECT_NE(diffattn_bundle_last_error()[0], '\0');
+    }
+    if (--users == 0) {
+      diffattn_bundle_free(shared);
+      diffattn_bundle_close(opened);
+    }
+  });
+}
+
+/// A server that is told to end while it opens: others compute on.
+TEST_F(Concurrency, OpeningIsStoppedWhileOthersCompute) {
+  const std::vector<float> expected = getExpected(16);
+  runThreads([&](int number) {
+    for (int round = 0; round < 10; ++round) {
+      if (number % 2 == 0) {
+        diffattn_bundle_options options = {};
+        options.struct_bytes = sizeof options;
+        options.go_on = [](void *, int64_t, int64_t) { return 0; };
+        diffattn_bundle *stopped = nullptr;
+        EXPECT_NE(diffattn_bundle_open_with(bundle->getPath().c_str(), &options,
+                                            &stopped),
+                  0);
+        EXPECT_EQ(stopped, nullptr);
+        continue;
+      }
+      Outcome outcome;
+      diffattn_bundle *opened = openBundle(bundle->getPath(), outcome);
+      compute(opened, 16, 2, outcome);
+      diffattn_bundle_close(opened);
+      EXPECT_EQ(outcome.numbers, expected);
+    }
+  });
 }
 
 } // namespace
