@@ -3,10 +3,11 @@
 four times a layer (each map and each half of the values), the maps subtracted and normed in PyTorch.
 
 One engine in one process, whose steps the two take in turns: each has keys and values of its own. At the end the engine's texts of 32
-prompts take turns with transformers' `generate_batch`, without HTTP on either side. Runs in the environment of scripts/setup-vllm.sh:
+prompts take turns with transformers' `generate_batch`, as it comes and patched, without HTTP on any side. Runs in the environment of scripts/setup-vllm.sh:
 
     OMP_NUM_THREADS=1 .venv-vllm/bin/python benchmarks/vllm_model.py
     OMP_NUM_THREADS=1 .venv-vllm/bin/python benchmarks/vllm_model.py --dtype bfloat16 --only decode prefill --output result.json
+    OMP_NUM_THREADS=1 .venv-vllm/bin/python benchmarks/vllm_model.py --only serve
     OMP_NUM_THREADS=1 .venv-vllm/bin/python benchmarks/vllm_model.py --layers 2 --hidden 128 --vocabulary 512 --context 64 --turns 3
 """
 
@@ -178,19 +179,39 @@ def prefill(contest, args, length):
 
 
 def serve(contest, args, folder):
-    """32 prompts with 32 tokens each: this engine, and `generate_batch` of transformers with the same sizes of steps, in turns."""
+    """32 prompts with 32 tokens each: this engine, and `generate_batch` of transformers with the same sizes of steps, as it comes and with
+    attention by the operator, in turns. Seconds of the clock and of the process's CPU, of which other programs take no part."""
+    import diffattn
+
     texts = prompts(32, (32, 64, 96, 128), args.vocabulary, seed=7)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, args.dtype)).eval()
-    config = transformers.GenerationConfig(max_new_tokens=32, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    models = {name: transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, args.dtype)).eval()
+              for name in ("generate_batch", "generate_batch, patched")}
+    diffattn.patch(models["generate_batch, patched"])
     sizes = transformers.ContinuousBatchingConfig(page_size=ROWS, num_blocks=96, max_batch_tokens=MOST_TOKENS, max_requests_per_batch=32)
-    times = {"diffattn": [], "generate_batch": []}
+    attention = []
+
+    def run(name, texts, count):
+        if name == "diffattn":
+            contest.add(texts, count)
+            attention.append(0.0)
+            while contest.engine.has_unfinished_requests():
+                attention[-1] += contest.step("diffattn")[1]
+        else:
+            config = transformers.GenerationConfig(max_new_tokens=count, do_sample=False, eos_token_id=-1, pad_token_id=0)
+            models[name].generate_batch(inputs=texts, continuous_batching_config=sizes, generation_config=config, warmup=False, progress_bar=False)
+
+    names = ["diffattn", *models]
+    clock, cpu = {name: [] for name in names}, {name: [] for name in names}
+    for name in names:  # code of both kinds of steps
+        run(name, texts[:2], 2)
+    attention.clear()
     for _ in range(args.serve_turns):
-        contest.add(texts, 32)
-        times["diffattn"].append(contest.finish("diffattn")[0])
-        begin = time.perf_counter()
-        model.generate_batch(inputs=texts, continuous_batching_config=sizes, generation_config=config, warmup=False, progress_bar=False)
-        times["generate_batch"].append(time.perf_counter() - begin)
-    return {"kind": "serve", "prompts": 32, "new tokens": 32, **row(times)}
+        for name in names:
+            begin = time.perf_counter(), time.process_time()
+            run(name, texts, 32)
+            clock[name].append(time.perf_counter() - begin[0])
+            cpu[name].append(time.process_time() - begin[1])
+    return {"kind": "serve", "prompts": 32, "new tokens": 32, **row(clock), "CPU": row(cpu), "attention": statistics.median(attention)}
 
 
 class CallClock:
@@ -249,9 +270,11 @@ def rows(steps, attention):
 
 
 def row(times):
-    ours, peer = times
+    """Medians, and how many times as long as the first of `times` the second took; of more than two each of the others."""
+    ours, *peers = times
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
-    return {"seconds": medians, "samples": len(times[ours]), "ratio": medians[peer] / medians[ours]}
+    ratios = {name: medians[name] / medians[ours] for name in peers}
+    return {"seconds": medians, "samples": len(times[ours]), "ratio": ratios[peers[0]] if len(peers) == 1 else ratios}
 
 
 def main():
