@@ -2,8 +2,8 @@
 """Differential attention of a layer in vLLM's pages on a CPU: the plugin's backend, and vLLM's own attention called four times, once for
 each map and each half of the values, with the maps subtracted and normed in PyTorch.
 
-Both take turns, call by call, in one process on one thread, on the same keys and values, and their results are compared first. Runs in the
-environment of scripts/setup-vllm.sh:
+Both take turns, call by call, in one process on one thread, on the same keys and values, and their results are compared first; a decode step
+also as packed sequences, as steps are that have prompts too, and as a call for each request. Runs in the environment of scripts/setup-vllm.sh:
 
     OMP_NUM_THREADS=1 .venv-vllm/bin/python benchmarks/vllm_attention.py
     OMP_NUM_THREADS=1 .venv-vllm/bin/python benchmarks/vllm_attention.py --dtype bfloat16 --seconds 20
@@ -60,9 +60,18 @@ class Step:
             view.transpose(1, 2)[self.slots // ROWS, self.slots % ROWS] = values
         new = self.new
         data = Metadata(len(new), new, self.queries == 1, self.starts, self.lengths, self.table)
+        packed = Metadata(len(new), new, False, self.starts, self.lengths, self.table)
         query, key, value = (part.flatten(1) for part in (self.q, *(part[:, -self.queries:].flatten(0, 1) for part in (self.k, self.v))))
         output = torch.empty(len(new), half * 2 * WIDTH, dtype=self.dtype)
-        return lambda: layer.forward(None, query, key, value, cache, data, output).view(len(new), half, -1)
+
+        def call(data, rows=slice(None)):
+            return layer.forward(None, query[rows], key[rows], value[rows], cache, data, output[rows]).view(-1, half, 2 * WIDTH)
+
+        requests = [slice(begin, begin + self.queries) for begin in range(0, len(new), self.queries)]
+        alone = [(Metadata(self.queries, new[rows], self.queries == 1, self.starts[:2], self.lengths[number:number + 1], self.table[number:number + 1]), rows)
+                 for number, rows in enumerate(requests)]
+        return {"ours": lambda: call(data), "packed sequences": lambda: call(packed),
+                "a call for each request": lambda: torch.cat([call(*request) for request in alone])}
 
     def theirs(self):
         from vllm import _custom_ops as ops
@@ -105,9 +114,12 @@ def main():
     torch.set_num_threads(1)
     for name, sizes in STEPS.items():
         step = Step(dtype, *sizes)
-        calls, times = {"ours": step.ours(), "theirs": step.theirs()}, {"ours": [], "theirs": []}
-        ours, theirs = (call().float() for call in calls.values())
-        error = ((ours - theirs).abs().max() / theirs.abs().max()).item()
+        calls = {"theirs": step.theirs(), **step.ours()}
+        if step.queries > 1 or len(step.lengths) == 1:  # `ours` is packed, or one request
+            calls = {contestant: calls[contestant] for contestant in ("theirs", "ours")}
+        times = {contestant: [] for contestant in calls}
+        theirs, *others = (call().float() for call in calls.values())
+        error = max(((other - theirs).abs().max() / theirs.abs().max()).item() for other in others)
         if not error < (1e-4 if dtype == torch.float32 else 6e-2):
             sys.exit(f"error: expected the same results of {name}, but they differ by {error:.1e} of the largest")
         end = time.perf_counter() + options.seconds
@@ -119,6 +131,8 @@ def main():
         medians = {contestant: statistics.median(measured) * 1e3 for contestant, measured in times.items()}
         print(f"{name}: {medians['ours']:.2f} ms, vLLM's four times {medians['theirs']:.2f} ms: {medians['theirs'] / medians['ours']:.2f} times as fast, "
               f"results differ by {error:.1e}", flush=True)
+        for contestant in list(calls)[2:]:
+            print(f"{name}, {contestant}: {medians[contestant]:.2f} ms, {medians[contestant] / medians['ours']:.2f} times as long as one batch", flush=True)
 
 
 if __name__ == "__main__":
