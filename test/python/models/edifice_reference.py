@@ -1,6 +1,7 @@
-"""Edifice's differential transformer in f64 NumPy, written from its definition, and random weights for it."""
+"""Edifice's differential transformer in f64 NumPy, written from its definition around the oracle of attention, and random weights for it."""
 import math
 
+import attention_reference
 import numpy as np
 
 
@@ -49,11 +50,6 @@ def random_weights(names, seed=0):
     return weights
 
 
-def softmax(scores):
-    e = np.exp(scores - scores.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
 def attention(w, prefix, x, heads):
     batch, length, hidden = x.shape
     width = hidden // heads
@@ -63,9 +59,8 @@ def attention(w, prefix, x, heads):
         return rows.reshape(batch, length, -1, width).transpose(0, 2, 1, 3)
 
     q, k, v = project("q"), project("k"), project("v")
-    scores = q @ k.transpose(0, 1, 3, 2) / math.sqrt(width)
-    maps = softmax(np.where(np.tril(np.ones((length, length), bool)), scores, -1e9))
-    mixed = (maps[:, :heads] - w[f"{prefix}_compute.{prefix}_lambda"] * maps[:, heads:]) @ v
+    mixed, _ = attention_reference.attention(q[:, :heads], k[:, :heads], q[:, heads:], k[:, heads:], v, w[f"{prefix}_compute.{prefix}_lambda"],
+                                             scale=width**-0.5, is_causal=True)
     rows = mixed.transpose(0, 2, 1, 3).reshape(batch, length, hidden)
     rms = np.sqrt((rows**2).mean(-1, keepdims=True)) + 1e-6
     rows = rows / rms * w[f"{prefix}_compute.{prefix}_rms_scale"]

@@ -3,6 +3,7 @@ import re
 
 import numpy as np
 import pytest
+from attention_reference import attention
 from checkpoints import write_checkpoint
 from test_builders import SMALL, opt  # noqa: F401
 
@@ -50,23 +51,13 @@ def inspected(executable, factor=ONE, layers=(0, 1, 2), targets=IDS):
 
 def difference(parts, layer, batch, head, window=None):
     """The mixed values in double precision, the sum of absolute terms in them, and attention's result."""
-    part = {name: value[layer].astype(np.float64) if name == "lambda" else value[layer, batch].astype(np.float64) for name, value in parts.items()}
-    heads, length = part["q1"].shape[1], part["q1"].shape[0]
-    noise = head // (heads // part["q2"].shape[1])
-
-    def weights(q, k, head):
-        scores = part[q][:, head] @ part[k][:, head // (part[q].shape[1] // part[k].shape[1])].T * part[q].shape[2] ** -0.5
-        before = np.arange(length)[:, None] - np.arange(length)
-        scores[(before < 0) | (before > (length if window is None else window))] = -np.inf
-        sums = np.log(np.exp(scores).sum(-1))
-        return np.exp(scores - sums[:, None]), sums
-
-    (a1, sums1), (a2, sums2) = weights("q1", "k1", head), weights("q2", "k2", noise)
-    np.testing.assert_allclose(part["lse1"][head], sums1, rtol=0, atol=2e-5 * (1 + np.abs(sums1).max()))
-    np.testing.assert_allclose(part["lse2"][noise], sums2, rtol=0, atol=2e-5 * (1 + np.abs(sums2).max()))
-    lam = part["lambda"] if part["lambda"].ndim == 0 else part["lambda"][batch, :, head][:, None]
-    v = part["v"][:, head // (heads // part["v"].shape[1])]
-    return (a1 - lam * a2) @ v, (a1 + np.abs(lam) * a2) @ np.abs(v), part["x"][:, head]
+    q1, k1, q2, k2, v, x = (parts[name][layer, batch].swapaxes(0, 1)[None] for name in ("q1", "k1", "q2", "k2", "v", "x"))
+    lam = parts["lambda"][layer]
+    exact, magnitude, *sums = attention(q1, k1, q2, k2, v, lam if lam.ndim == 0 else lam[batch : batch + 1], scale=q1.shape[3] ** -0.5,
+                                        is_causal=True, window=None if window is None else (window, -1), return_lse=True)
+    for name, expected, row in zip(("lse1", "lse2"), sums, (head, head // (q1.shape[1] // q2.shape[1]))):
+        np.testing.assert_allclose(parts[name][layer, batch][row], expected[0, row], rtol=0, atol=2e-5 * (1 + np.abs(expected[0, row]).max()))
+    return exact[0, head], magnitude[0, head], x[0, head]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])

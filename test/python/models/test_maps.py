@@ -10,6 +10,7 @@ import zlib
 import browser
 import numpy as np
 import pytest
+from attention_reference import softmax_map, visible_keys
 from checkpoints import assert_near
 from paths import ROOT
 
@@ -39,17 +40,11 @@ def random_attention(heads=4, noise=2, length=70, **changes):
 def dense(attention, head):
     """A1, A2 and D in double precision, by the formulas of docs/spec.md."""
     noise, length = head // (attention.heads // attention.q2.shape[0]), attention.queries
-    place, key = np.arange(length)[:, None], np.arange(length)
-    hidden = (key > place if attention.causal else key < 0) | (place - key > (length if attention.window is None else attention.window))
+    seen = visible_keys(length, length, attention.causal, None if attention.window is None else (attention.window, -1), None, None)
+    bias = 0 if attention.mask is None else attention.mask[noise % attention.mask.shape[0]]
 
     def weights(q, k, head):
-        scores = q[head].astype(float) @ k[head // (q.shape[0] // k.shape[0])].astype(float).T * attention.scale
-        if attention.mask is not None:
-            scores = scores + attention.mask[noise % attention.mask.shape[0]]
-        scores[hidden | (scores == -np.inf)] = -np.inf
-        most = np.maximum(scores.max(-1, keepdims=True), -1e300)
-        scores = np.exp(scores - most)
-        return scores / np.maximum(scores.sum(-1, keepdims=True), 1e-300)
+        return softmax_map(q[head].astype(float), k[head // (q.shape[0] // k.shape[0])].astype(float), attention.scale, None, bias, seen)[0]
 
     a1, a2 = weights(attention.q1, attention.k1, head), weights(attention.q2, attention.k2, noise)
     return a1, a2, a1 - attention.lam_of(head)[:, None] * a2

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from attention_reference import attention
 from checkpoints import assert_near, write_checkpoint
 
 import diffattn
@@ -10,32 +11,17 @@ import diffattn
 SHAPE = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 5, "depth": 3}
 
 
-def softmax(scores):
-    e = np.exp(scores - scores.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
 def layer(x, w, causal):
-    """The layer in f64, head by head."""
+    """The layer in f64."""
     x, w = x.astype(np.float64), {name: value.astype(np.float64) for name, value in w.items()}
-    heads, group, d = SHAPE["num_attention_heads"], 2, SHAPE["head_dim"]
-    length = x.shape[1]
+    batch, length, d = *x.shape[:2], SHAPE["head_dim"]
     lam_init = 0.8 - 0.6 * math.exp(-0.3 * SHAPE["depth"])
     lam = math.exp(w["lambda_q1"] @ w["lambda_k1"]) - math.exp(w["lambda_q2"] @ w["lambda_k2"]) + lam_init
-    mask = np.where(np.tril(np.ones((length, length), bool)) | (not causal), 0, -np.inf)
-    q, k, v = x @ w["W_q"], x @ w["W_k"], x @ w["W_v"]
-    out = []
-    for j in range(heads):
-        maps = []
-        for m in (0, 1):
-            qs = q[..., (2 * j + m) * d : (2 * j + m + 1) * d]
-            at = 2 * (j // group) + m
-            ks = k[..., at * d : (at + 1) * d]
-            maps.append(softmax(qs @ ks.transpose(0, 2, 1) / math.sqrt(d) + mask))
-        head = (maps[0] - lam * maps[1]) @ v[..., (j // group) * 2 * d : (j // group + 1) * 2 * d]
-        head = head / np.sqrt((head**2).mean(-1, keepdims=True) + 1e-5) * w["norm.weight"]
-        out.append(head * (1 - lam_init))
-    return np.concatenate(out, -1) @ w["W_o"]
+    split = lambda name, width: (x @ w[name]).reshape(batch, length, -1, width).swapaxes(1, 2)
+    q, k = split("W_q", d), split("W_k", d)  # the maps of a head beside each other
+    out, _ = attention(q[:, ::2], k[:, ::2], q[:, 1::2], k[:, 1::2], split("W_v", 2 * d), np.float64(lam), scale=d**-0.5, is_causal=causal,
+                       norm="rms", norm_weight=w["norm.weight"], out_scale=1 - lam_init)
+    return out.swapaxes(1, 2).reshape(batch, length, -1) @ w["W_o"]
 
 
 def random_weights():
