@@ -21,7 +21,7 @@ def commands(workflow):
 
 
 def find_fault(command):
-    """The fault of a line of a workflow, or None if it is one script of the tree, with options that its --help names."""
+    """The fault of a line of a workflow, or None if it is one script of the tree, with options that its --help names and their numbers."""
     name, *options = command.split()
     script = ROOT / name
     if not re.fullmatch(r"(scripts/[\w.-]+|\.ci/run)", name) or not script.is_file():
@@ -30,7 +30,7 @@ def find_fault(command):
         return f"expected an executable script, but got {name}"
     if options:
         usage = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=20)
-        if usage.returncode or [option for option in options if not re.search(rf"{re.escape(option)}\b", usage.stdout)]:
+        if usage.returncode or [option for option in options if not option.isdigit() and not re.search(rf"{re.escape(option)}\b", usage.stdout)]:
             return f"expected options of {name}, but got {' '.join(options)}"
     return None
 
@@ -43,6 +43,7 @@ def test_workflows_call_scripts_alone(path):
 
 @pytest.mark.parametrize("command, fault", [
     (".ci/run", None), ("scripts/test.sh --full", None), ("scripts/test.sh --all", "expected options of scripts/test.sh"),
+    ("scripts/fuzz.sh --seconds 60", None), ("scripts/fuzz.sh --hours 60", "expected options of scripts/fuzz.sh, but got --hours 60"),
     ("scripts/none.sh", "expected a script"), ("make", "expected a script"), ("scripts/test.sh; make", "expected a script"),
     ("scripts/setup.sh", "expected an executable script")])
 def test_a_fault_is_found(command, fault):
