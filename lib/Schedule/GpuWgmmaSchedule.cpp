@@ -121,7 +121,10 @@ static SmallVector<std::string> getReasons(const GpuAttentionShape &shape,
 std::string
 mlir::diffattn::getGpuWgmmaGradientReason(const GpuAttentionShape &shape,
                                           const GpuTarget &target) {
-  return llvm::join(getReasons(shape, target), "; ");
+  SmallVector<std::string> reasons = getReasons(shape, target);
+  if (shape.packed)
+    reasons.push_back("expected no cu_seqlens_q, but got one");
+  return llvm::join(reasons, "; ");
 }
 
 SmallVector<WhenAttr>

@@ -157,8 +157,6 @@ static std::string getProductReason(DifferentialMapsOpInterface op) {
 std::string mlir::diffattn::getGpuGradientReason(AttentionBackwardOp op) {
   if (op.getDBias())
     return "expected no d_bias, but got one";
-  if (op.isPacked())
-    return "expected no cu_seqlens_q, but got one";
   // Operands that a forward kernel has saved; none is made again.
   std::pair<StringRef, Value> saved[] = {{"lse1", op.getLse1()},
                                          {"x", op.getX()},
@@ -305,21 +303,29 @@ struct SelectGpuSchedulePass final
     });
     if (attentions.wasInterrupted())
       return signalPassFailure();
-    getOperation()->walk([&](AttentionBackwardOp op) {
-      if (!findSchedule(op, ScheduleTarget::GPU))
-        selectGradients(op, *target);
+    WalkResult gradients = getOperation()->walk([&](AttentionBackwardOp op) {
+      if (!findSchedule(op, ScheduleTarget::GPU) &&
+          failed(selectGradients(op, *target)))
+        return WalkResult::interrupt();
+      return WalkResult::advance();
     });
+    if (gradients.wasInterrupted())
+      signalPassFailure();
   }
 
   /// Chooses the kernels of a gradient. If there are none, the op becomes
-  /// loops, and its decomposition emits a remark as well.
-  void selectGradients(AttentionBackwardOp op, const GpuTarget &target) {
+  /// loops, and its decomposition emits a remark as well. Fails, with an error,
+  /// where these cannot be: of packed sequences.
+  LogicalResult selectGradients(AttentionBackwardOp op,
+                                const GpuTarget &target) {
     if (std::string reason = getGpuGradientReason(op); !reason.empty()) {
+      if (op.isPacked())
+        return emitNoKernelOfSequences(op, reason);
       remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary",
                             "gradients of attention have no GPU kernels");
-      return;
+      return success();
     }
     std::string reason;
     Attribute schedule = selectGpuBackward(op, target, reason);
@@ -332,6 +338,15 @@ struct SelectGpuSchedulePass final
     remark::passed(op.getLoc(), kGpuRemark)
         << remark::metric("Schedules", op.getSchedulesAttr())
         << remark::metric("Summary", "gradients of attention are GPU kernels");
+    return success();
+  }
+
+  /// A loop over sequences would be one of the host, which reads no bounds.
+  static LogicalResult emitNoKernelOfSequences(Operation *op,
+                                               StringRef reason) {
+    return op->emitOpError()
+           << "expected a kernel for cu_seqlens_q on a GPU, but got none: "
+           << reason;
   }
 
   LogicalResult select(AttentionOp op, const GpuTarget &target) {
@@ -341,11 +356,8 @@ struct SelectGpuSchedulePass final
       schedules = selectGpuSchedules(&getContext(), getGpuAttentionShape(op),
                                      target, reason);
     if (schedules.empty()) {
-      // Without a kernel it would be a loop of the host, which reads no bounds.
       if (op.isPacked())
-        return op.emitOpError()
-               << "expected a kernel for cu_seqlens_q on a GPU, but got none: "
-               << reason;
+        return emitNoKernelOfSequences(op, reason);
       remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention has no GPU kernel");

@@ -230,8 +230,8 @@ def attention_backward(d_out: ArrayLike, q1: ArrayLike, k1: ArrayLike, q2: Array
     x               what `attention` wrote to its own, or its result where there is no norm, gate and out_scale; None: it is computed
                     again, if norm or gate need it
     lse1, lse2, o2  what `attention` gave with return_lse, of two maps both, and wrote to its own; read on GPUs alone
-    target          as of `attention`. On a GPU kernels give the gradients of lam, norm_weight and gate, from x, lse1, lse2 and o2, all of
-                    which must be given; others come from loops over both maps, slowly, with a warning
+    target          as of `attention`. On a GPU kernels give the gradients of all but attn_mask, from x, lse1, lse2 and o2, all of which
+                    must be given; others come from loops over both maps, slowly, with a warning, and of packed sequences not at all
     stream          as of `attention`
     gradients       where they are written: by the argument's name, as "q1", "lam" or "attn_mask", an array of its shape, and of its type
                     or float32 (that of lam: float32), with any strides, that shares no element with another argument

@@ -46,6 +46,16 @@ func.func @softcap_and_bias(%q: !odd, %k: !odd, %b: tensor<1x1x?x?xbf16>, %l: te
   return %r : !odd
 }
 
+// CHECK-LABEL: func.func @packed
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]
+// SAYS: Reason="expected no cu_seqlens_q, but got one", Summary="gradients of attention do not use wgmma"
+func.func @packed(%q: !q, %l: tensor<f32>, %lse: !lse, %b: tensor<3xi32>) -> !q {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) d_out(%q : !q) lambda(%l : tensor<f32>)
+         cu_seqlens_q(%b : tensor<3xi32>) cu_seqlens_k(%b : tensor<3xi32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !q) o2(%q : !q) outs(d_v(%q : !q)) {scale = 0.125 : f32} -> !q
+  return %r : !q
+}
+
 // Nothing is said where no product is asked for.
 // CHECK-LABEL: func.func @of_lambda
 // CHECK: kv_block_size = 32>]

@@ -109,8 +109,8 @@ func.func @of_other_heads(%q: !q, %v: tensor<1x2x?x64xbf16>, %lse: !lse) -> !q {
 }
 
 // CHECK-LABEL: func.func @packed
-// CHECK-NOT: schedules
-// SAYS: Reason="expected no cu_seqlens_q, but got one"
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32>]
+// SAYS: Summary="gradients of attention are GPU kernels"
 func.func @packed(%q: !q, %v: !v, %lse: !lse, %w: tensor<128xbf16>, %b: tensor<3xi32>) -> tensor<128xbf16> {
   %r = diffattn.attention_backward ins(%q, %q, %v : !q, !q, !v) d_out(%v : !v) norm_weight(%w : tensor<128xbf16>)
          cu_seqlens_q(%b : tensor<3xi32>) cu_seqlens_k(%b : tensor<3xi32>) lse1(%lse : !lse) x(%v : !v)

@@ -88,6 +88,47 @@ static std::vector<GradientsCase> getGradientsCases() {
     c.step = 3;
     c.scale = -0.2;
   });
+  // Blocks begin within sequences and at their ends; some have no queries, or
+  // no keys, or one row.
+  const std::vector<int64_t> queries = {70, 0, 64, 3, 1, 90},
+                             keys = {70, 9, 100, 0, 1, 64};
+  add("Packed", [&](GradientsCase &c) {
+    c.d = 32;
+    c.dv = 64;
+    c.signal = 4;
+    c.noise = 2;
+    c.lambdaOfQueries = true;
+    c.right = 0;
+    c = packSequences(c, queries, keys);
+  });
+  add("PackedOneKey", [](GradientsCase &c) {
+    c.d = c.dv = 64;
+    c.type = c.result = Element::F16;
+    c.sharedKeys = true;
+    c.signal = c.noise = 2;
+    c.left = 30;
+    c.right = 5;
+    c.qOffset = {-3, 20, 0};
+    c = packSequences(c, {40, 33, 5}, {64, 20, 90});
+  });
+  add("PackedOneMapAnyStride", [&](GradientsCase &c) {
+    c.maps = 1;
+    c.d = 20;
+    c.dv = 12;
+    c.step = 3;
+    c.right = 0;
+    c = packSequences(c, queries, keys);
+  });
+  add("PackedPlain", [](GradientsCase &c) {
+    c.type = c.result = Element::F32;
+    c.d = 12;
+    c.dv = 36;
+    c.step = 2;
+    c.signal = 2;
+    c.lambdaOfQueries = true;
+    c.right = 0;
+    c = packSequences(c, {9, 0, 6, 5}, {40, 9, 5, 0});
+  });
   return cases;
 }
 

@@ -10,10 +10,22 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using reference::Element;
+
+GradientsCase mlir::diffattn::packSequences(GradientsCase c,
+                                            std::vector<int64_t> queries,
+                                            std::vector<int64_t> keys) {
+  require(queries.size() == keys.size(), "expected keys of each sequence");
+  c.queries = std::accumulate(queries.begin(), queries.end(), int64_t(0));
+  c.keys = std::accumulate(keys.begin(), keys.end(), int64_t(0));
+  c.queryLengths = std::move(queries);
+  c.keyLengths = std::move(keys);
+  return c;
+}
 
 GradientsRun::GradientsRun(const GradientsCase &c) : c(c) {
   draw();
@@ -93,8 +105,20 @@ void GradientsRun::draw() {
     arguments.kvLen = integers("kv_len", "b", {c.batches},
                                [&](int64_t i) { return c.kvLen[i]; });
   if (!c.qOffset.empty())
-    arguments.qOffset = integers("q_offset", "b", {c.batches},
-                                 [&](int64_t i) { return c.qOffset[i]; });
+    arguments.qOffset =
+        integers("q_offset", "b", {static_cast<int64_t>(c.qOffset.size())},
+                 [&](int64_t i) { return c.qOffset[i]; });
+  auto bounds = [&](const char *name, const std::vector<int64_t> &lengths) {
+    return integers(name, "n", {static_cast<int64_t>(lengths.size()) + 1},
+                    [&](int64_t i) {
+                      return std::accumulate(lengths.begin(),
+                                             lengths.begin() + i, int64_t(0));
+                    });
+  };
+  if (!c.queryLengths.empty()) {
+    arguments.cuSeqlensQ = bounds("cu_seqlens_q", c.queryLengths);
+    arguments.cuSeqlensK = bounds("cu_seqlens_k", c.keyLengths);
+  }
   // Keys that nobody sees, whatever they hold.
   for (const char *name : {"k1", "k2", "v"})
     if (!c.kvLen.empty() && arrays.count(name)) {
@@ -170,6 +194,8 @@ void GradientsRun::compile() {
   setMask(MaskOperand::Bias, "bias");
   setMask(MaskOperand::QSegments, "q_segments");
   setMask(MaskOperand::KvSegments, "kv_segments");
+  if (!c.queryLengths.empty())
+    spec.queryBoundType = spec.keyBoundType = typeOf(Element::I64);
   keys = queries = spec;
   keys.kind = GpuKernelKind::GradientKeys;
   queries.kind = GpuKernelKind::GradientQueries;
@@ -199,6 +225,7 @@ void GradientsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
   const std::map<std::string, int64_t> numbers = {
       {"queries", c.queries},
       {"keys", c.keys},
+      {"sequences", static_cast<int64_t>(c.queryLengths.size())},
       {"signal_per_noise", c.signal / c.noise},
       {"signal_per_key1", perKey},
       {"signal_per_value", perKey},
@@ -227,16 +254,21 @@ void GradientsRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
 Gradients GradientsRun::run(const sim::SimOptions &options,
                             std::optional<GpuKernelKind> alone) {
   clearResults();
+  auto blocks = [&](int64_t count, int64_t each) {
+    return c.queryLengths.empty()
+               ? countBlocks(count, each)
+               : static_cast<uint32_t>(count / each + c.queryLengths.size());
+  };
   const auto batches = static_cast<uint32_t>(c.batches);
   Gradients result;
   if (alone != GpuKernelKind::GradientQueries)
     launch(keys,
-           {countBlocks(c.keys, keys.getRows()),
-            static_cast<uint32_t>(c.keyHeads), batches},
+           {blocks(c.keys, keys.getRows()), static_cast<uint32_t>(c.keyHeads),
+            batches},
            options, result);
   if (alone != GpuKernelKind::GradientKeys)
     launch(queries,
-           {countBlocks(c.queries, queries.getRows()),
+           {blocks(c.queries, queries.getRows()),
             static_cast<uint32_t>(c.noise), batches},
            options, result);
   for (const std::string &name : getGradients()) {

@@ -30,8 +30,11 @@ struct GradientsCase {
   /// [B,Tq,Hs], else one number.
   bool lambdaOfQueries = false, sigmoid = false;
   bool bias = false, segments = false;
-  /// A number for each batch; -1: not given.
+  /// A number for each batch, or packed sequence; empty: not given.
   std::vector<int64_t> kvLen, qOffset;
+  /// Queries and keys of each packed sequence, whose sums `queries` and `keys`
+  /// are; empty: there are batches.
+  std::vector<int64_t> queryLengths, keyLengths;
   /// Elements between neighbours.
   int64_t step = 1;
   int64_t keyWarps = 4, qBlockSize = 32, queryWarps = 4, kvBlockSize = 32,
@@ -45,6 +48,10 @@ struct GradientsCase {
 inline std::ostream &operator<<(std::ostream &os, const GradientsCase &c) {
   return os << c.name;
 }
+
+/// `c` with packed sequences of these numbers of queries and keys.
+GradientsCase packSequences(GradientsCase c, std::vector<int64_t> queries,
+                            std::vector<int64_t> keys);
 
 /// The results of both kernels, and the faults of their launches.
 struct Gradients {

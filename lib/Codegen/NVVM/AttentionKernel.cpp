@@ -82,8 +82,9 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
     pointer = stridePointer(type, pointer, b.toI64(batch), batchStride);
   pointer = stridePointer(type, pointer, b.toI64(head), headStride);
   Value first = isOfKeys ? firstKey : firstQuery;
-  return first ? stridePointer(type, pointer, b.toI64(first), rowStride(tensor))
-               : pointer;
+  return first && !spec.isOfGradients()
+             ? stridePointer(type, pointer, b.toI64(first), rowStride(tensor))
+             : pointer;
 }
 
 std::pair<Value, Value> AttentionKernel::findTiles(const QueryBlock &queries,
@@ -197,13 +198,14 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(kGpuDecodeBlocksPerSM));
   // ptxas aims at three blocks, and was seen to spill for it; at four of
-  // kernels of keys that copy by element.
+  // kernels of keys that copy by element, at six of plain ones of packed rows.
   const bool isNarrowQueries = spec.kind == GpuKernelKind::GradientQueries &&
                                spec.maps == 2 &&
                                spec.getPaddedHeadDim() == kGpuWidthMultiple;
   const bool isKeysByElement = spec.kind == GpuKernelKind::GradientKeys &&
                                spec.elementwise && !spec.isPlainGradients();
-  if (isNarrowQueries || isKeysByElement)
+  const bool isPackedPlain = spec.isPlainGradients() && spec.isPacked();
+  if (isNarrowQueries || isKeysByElement || isPackedPlain)
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(2));
   // Without a bound on the registers ptxas ignores setmaxnreg (C7508).

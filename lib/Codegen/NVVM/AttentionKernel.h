@@ -48,26 +48,42 @@ struct AttentionKernel {
     return spec.maps == 2 ? b.divU(head, param(GpuParam::SignalPerNoise))
                           : head;
   }
-  /// Pointer to (batch, head) of the tensor `tensor`.
+  /// Pointer to (batch, head) of the tensor `tensor`; of packed sequences, to
+  /// its first row there. Kernels of gradients, whose sums leave no registers
+  /// for such pointers, get that of all sequences, and read rows `queryAt` and
+  /// `keyAt`.
   Value headBase(GpuParam tensor, Value batch, Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
   /// Runs `body` for the queries of this block, where blocks are (rows, heads,
   /// batches) or, of packed sequences, (parts, heads), of which those without
   /// queries run nothing.
   void forQueries(function_ref<void(const QueryBlock &)> body);
-  /// A part of a packed sequence: at most `rows` queries. Sequence n begins
-  /// with part cu_seqlens_q[n] / rows + n, so that there are parts enough for
-  /// it before the next one begins, and their number does not depend on the
-  /// bounds: queries / rows + sequences.
+  /// A part of a packed sequence: at most `rows` queries, of GradientKeys keys.
+  /// Sequence n begins with part cu_seqlens_q[n] / rows + n, so that there are
+  /// parts enough for it before the next one begins, and their number does not
+  /// depend on the bounds: queries / rows + sequences.
   struct Part {
     Value sequence, firstRow;
   };
   /// Sets the queries and keys of the sequence of `part`; parts that have none
-  /// begin behind the last query.
+  /// begin behind the last query, or key.
   Part enterPart(Value part, Value rows);
+  /// The rows of the block `block` of a head, which has no clusters: a part,
+  /// which is entered, or those of a batch, and `sequence` is null.
+  Part locateRows(Value block) {
+    if (spec.isPacked())
+      return enterPart(block, b.i32(spec.getRows()));
+    return {Value(), b.mul(block, spec.getRows())};
+  }
   /// The queries of the tile `cluster` (of a cluster's rows) of a head; with
   /// packed sequences the tile is a part, which is entered, and may be empty.
   QueryBlock locate(Value cluster, Value head, Value batch);
+  /// Runs `body` unless the block is a part without rows: `firstRow` is the
+  /// first row of its cluster.
+  void unlessEmpty(Value firstRow, function_ref<void()> body);
+  /// The batch of a block of the grid, where it is one of a batch: packed
+  /// sequences lie in one.
+  Value batchOfBlock() { return spec.isPacked() ? b.i32(0) : b.blockId(2); }
   /// The state that `enterPart` sets for packed sequences: the first query and
   /// the number of queries, and both of packed keys. Other threads may set it
   /// from this, with any values behind it.
@@ -127,9 +143,9 @@ struct AttentionKernel {
 private:
   /// Completes `place`, of which the cluster's first row and the head are set.
   void locateBlock(QueryBlock &place);
-  /// The sequence that holds `part`, whose parts begin with
-  /// cu_seqlens_q / rows + its number.
-  Value findSequence(Value part, Value rows);
+  /// The sequence that holds `part`, whose parts begin with its number of
+  /// `bounds` / rows + its own.
+  Value findSequence(GpuParam bounds, Value part, Value rows);
   /// The bound `number` of packed queries or keys, brought into [0, all].
   Value loadBound(GpuParam bounds, Value number);
 

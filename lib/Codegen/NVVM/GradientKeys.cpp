@@ -33,9 +33,10 @@ GradientKeyBlock::GradientKeyBlock(AttentionKernel &kernel, size_t fragments)
 void GradientKeyBlock::locate() {
   // Blocks start in order of their number: with a causal mask the first keys
   // are seen by most queries.
-  firstKey = b.mul(b.blockId(0), spec.getRows());
+  const AttentionKernel::Part rows = kernel.locateRows(b.blockId(0));
+  firstKey = rows.firstRow;
   keyHead = b.blockId(1);
-  batch = b.blockId(2);
+  batch = kernel.batchOfBlock();
   // Warps ahead of those that read have no rows.
   const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
   Value warp = ahead ? b.add(kernel.warp, -ahead) : kernel.warp;
@@ -43,7 +44,7 @@ void GradientKeyBlock::locate() {
   perKey = kernel.param(GpuParam::SignalPerKey1);
   signalHeads = b.mul(b.gridSize(1), perKey);
   firstHead = b.mul(keyHead, perKey);
-  kernel.enterSequence(batch);
+  kernel.enterSequence(rows.sequence ? rows.sequence : batch);
   auto [begin, end] = kernel.masks->getQueries(firstKey, spec.getRows());
   firstTile = b.divU(begin, queries);
   endTile = b.divU(b.add(end, queries - 1), queries);
@@ -55,7 +56,7 @@ void GradientKeyBlock::store(ArrayRef<Fragment> all) {
     if (spec.getGradientType(gradient))
       tiles.store(of, factor, gradient,
                   kernel.headBase(getGpuParam(gradient), batch, keyHead),
-                  warpKey, kernel.keys());
+                  kernel.keyAt(warpKey), kernel.keyAt(kernel.keys()));
   };
   Value scale = kernel.param(GpuParam::GradientScale);
   storeOne(GpuGradient::K1, all.take_front(fragments), scale);
@@ -82,6 +83,7 @@ private:
   /// The tile after `tile`: that of the next head behind the last one.
   Tile following(const Tile &tile);
   Value followingStage(Value stage, int64_t by);
+  void emitTiles();
   void bringKeys();
   void bringTile(const Tile &tile, Value stage);
   void bringStatistics(const Tile &tile, Value noiseHead, Value base);
@@ -133,7 +135,8 @@ void GradientKeys::bringKeys() {
                          spec.getRows(), padded, pitch},
                         {kernel.headBase(tensor, batch, keyHead),
                          kernel.rowStride(tensor), kernel.columnStride(tensor),
-                         firstKey, kernel.masks->keyLimit, width});
+                         kernel.keyAt(firstKey),
+                         kernel.keyAt(kernel.masks->keyLimit), width});
   };
   for (int64_t i = 0; i < keyTensors; ++i)
     copy(i * layout.queryBytes, spec.getPaddedHeadDim(), layout.headPitch,
@@ -148,9 +151,9 @@ void GradientKeys::bringTile(const Tile &tile, Value stage) {
   Value first = b.mul(tile.number, queries);
   auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value base,
                   Value rowStride, Value columnStride, int64_t width) {
-    kernel.loader->copy(
-        {stageBase(stage, offset), queries, padded, pitch},
-        {base, rowStride, columnStride, first, kernel.queries(), width});
+    kernel.loader->copy({stageBase(stage, offset), queries, padded, pitch},
+                        {base, rowStride, columnStride, kernel.queryAt(first),
+                         kernel.queryAt(kernel.queries()), width});
   };
   for (int64_t map = 0; map < spec.maps; ++map) {
     const P tensor = map ? P::Q2 : P::Q1;
@@ -174,7 +177,7 @@ void GradientKeys::bringStatistics(const Tile &tile, Value noiseHead,
         Value last = b.add(kernel.queries(), -1);
         Value exists = b.compare(LLVM::ICmpPredicate::sle, row, last);
         Value bytes = b.select(exists, b.i32(4), b.i32(0));
-        Value place = b.minS(row, last);
+        Value query = b.minS(row, last), place = kernel.queryAt(query);
         Value to = b.bytes(base, b.mul(kernel.thread, 4));
         auto copy = [&](Statistic which, Value from) {
           NVVM::CpAsyncOp::create(b, b.bytes(to, which * 4 * queries), from, 4,
@@ -191,7 +194,7 @@ void GradientKeys::bringStatistics(const Tile &tile, Value noiseHead,
           copy(map ? D2 : D1, b.element(b.f32(), sums, b.toI64(place)));
         }
         if (spec.maps == 2)
-          copy(Lambda, kernel.locateLambda(batch, place, tile.head));
+          copy(Lambda, kernel.locateLambda(batch, query, tile.head));
       });
 }
 
@@ -261,6 +264,10 @@ GpuBuilder::Values GradientKeys::computeTile(const Tile &tile, Value stage,
 
 void GradientKeys::emit() {
   locate();
+  kernel.unlessEmpty(firstKey, [&] { emitTiles(); });
+}
+
+void GradientKeys::emitTiles() {
   Value total = b.mul(b.maxS(b.sub(endTile, firstTile), b.i32(0)), perKey);
 
   bringKeys();

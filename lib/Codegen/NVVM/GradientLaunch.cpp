@@ -296,8 +296,13 @@ void ProductsLaunch::launch(GpuKernelKind kind, GradientCopies copies) {
   Value rows = host.size(rowsOf, View::Row),
         heads = host.size(rowsOf, View::Head),
         batches = host.size(rowsOf, View::Batch);
-  for (const GpuKernelSpec &kernel : getKernels(op, spec))
-    host.launch(kernel, {host.ceilDiv(rows, kernel.getRows()), heads, batches});
+  for (const GpuKernelSpec &kernel : getKernels(op, spec)) {
+    const int64_t each = kernel.getRows();
+    host.launch(kernel,
+                {kernel.isPacked() ? host.countParts(rows, host.index(each))
+                                   : host.ceilDiv(rows, each),
+                 heads, batches});
+  }
 }
 
 void ProductsLaunch::choose(GpuKernelKind kind) {

@@ -43,6 +43,7 @@ private:
   struct Row {
     Value base, step;
   };
+  /// Row `row` of all sequences.
   Row rowOf(P tensor, Value head, Value row) {
     return {kernel.stridePointer(b.f32(), kernel.headBase(tensor, batch, head),
                                  b.toI64(row), kernel.rowStride(tensor)),
@@ -52,14 +53,16 @@ private:
   Row rowGradient(Value head, Value query) {
     return {kernel.stridePointer(
                 b.f32(), tiles.getRowGradients(batch, head, signalHeads),
-                b.toI64(query), b.i64(spec.valueDim)),
+                b.toI64(kernel.queryAt(query)), b.i64(spec.valueDim)),
             b.i64(1)};
   }
   Row queryRow(int64_t map, Value head, Value query) {
-    return rowOf(map ? P::Q2 : P::Q1, map ? noiseHead(head) : head, query);
+    return rowOf(map ? P::Q2 : P::Q1, map ? noiseHead(head) : head,
+                 kernel.queryAt(query));
   }
   Row keyRow(int64_t map, Value key) {
-    return rowOf(map && spec.hasSecondKeys() ? P::K2 : P::K1, keyHead, key);
+    return rowOf(map && spec.hasSecondKeys() ? P::K2 : P::K1, keyHead,
+                 kernel.keyAt(key));
   }
   Value noiseHead(Value head) { return kernel.noiseHeadOf(head); }
   Value dot(const Row &x, const Row &y, int64_t width);
@@ -107,8 +110,8 @@ Values GradientPlain::differentiate(Value head, Value query, Value key) {
   GpuMasks &masks = *kernel.masks;
   GpuMath math(b, b.f32(kLog2E));
   const bool scaled = spec.scaledScores();
-  Value dP =
-      dot(rowGradient(head, query), rowOf(P::V, keyHead, key), spec.valueDim);
+  Value dP = dot(rowGradient(head, query),
+                 rowOf(P::V, keyHead, kernel.keyAt(key)), spec.valueDim);
   Value lambda, difference;
   if (spec.maps == 2)
     lambda = kernel.loadLambda(batch, query, head);
@@ -131,8 +134,9 @@ Values GradientPlain::differentiate(Value head, Value query, Value key) {
     }
     Value sums = tiles.getLogSums(map, batch, map ? noiseHead(head) : head);
     Value shift = tiles.getShift(b.loadConstant(
-        b.f32(), kernel.stridePointer(b.f32(), sums, b.toI64(query),
-                                      tiles.getLogSumStride(map))));
+        b.f32(),
+        kernel.stridePointer(b.f32(), sums, b.toI64(kernel.queryAt(query)),
+                             tiles.getLogSumStride(map))));
     Value weight =
         scaled ? math.exponential(b.subF(score, shift))
                : b.exp2(b.fma(score, kernel.param(P::ScoreScale), shift));
@@ -143,7 +147,7 @@ Values GradientPlain::differentiate(Value head, Value query, Value key) {
         b.f32(), b.element(b.f32(),
                            tiles.getRowSums(map ? P::D2 : P::D1, batch, head,
                                             signalHeads),
-                           b.toI64(query)));
+                           b.toI64(kernel.queryAt(query))));
     Value gradient = b.mulF(weight, b.subF(dP, rowSum));
     numbers.push_back(slope ? b.mulF(gradient, slope) : gradient);
   }
@@ -194,7 +198,8 @@ void GradientPlain::store(GpuGradient gradient, ArrayRef<Value> sums,
   if (!spec.getGradientType(gradient))
     return;
   const bool ofValues = gradient == GpuGradient::V;
-  const Row to = rowOf(getGpuParam(gradient), head, row);
+  const Row to = rowOf(getGpuParam(gradient), head,
+                       ofKeys ? kernel.keyAt(row) : kernel.queryAt(row));
   for (int64_t i = 0; i < static_cast<int64_t>(sums.size()); ++i) {
     Value at = column(i);
     Value inside = b.compare(LLVM::ICmpPredicate::slt, at,
@@ -211,12 +216,13 @@ void GradientPlain::store(GpuGradient gradient, ArrayRef<Value> sums,
 
 void GradientPlain::emitKeys() {
   keyHead = b.blockId(1);
-  batch = b.blockId(2);
-  Value key = b.add(b.mul(b.blockId(0), spec.getRows()), kernel.warp);
+  batch = kernel.batchOfBlock();
+  const AttentionKernel::Part rows = kernel.locateRows(b.blockId(0));
+  Value key = b.add(rows.firstRow, kernel.warp);
   Value perKey = kernel.param(P::SignalPerKey1);
   signalHeads = b.mul(b.gridSize(1), perKey);
   Value firstHead = b.mul(keyHead, perKey);
-  kernel.enterSequence(batch);
+  kernel.enterSequence(rows.sequence ? rows.sequence : batch);
   b.branch(b.compare(LLVM::ICmpPredicate::slt, key, kernel.keys()), [&] {
     auto [begin, end] = kernel.masks->getQueries(key, 1);
     const int64_t keyTensors = spec.hasSecondKeys() ? 2 : 1,
@@ -249,12 +255,13 @@ void GradientPlain::emitKeys() {
 
 void GradientPlain::emitQueries() {
   Value ofNoise = b.blockId(1);
-  batch = b.blockId(2);
-  Value query = b.add(b.mul(b.blockId(0), spec.getRows()), kernel.warp);
+  batch = kernel.batchOfBlock();
+  const AttentionKernel::Part rows = kernel.locateRows(b.blockId(0));
+  Value query = b.add(rows.firstRow, kernel.warp);
   Value perNoise = spec.maps == 2 ? kernel.param(P::SignalPerNoise) : b.i32(1);
   signalHeads = b.mul(b.gridSize(1), perNoise);
   Value firstHead = b.mul(ofNoise, perNoise);
-  kernel.enterSequence(batch);
+  kernel.enterSequence(rows.sequence ? rows.sequence : batch);
   b.branch(b.compare(LLVM::ICmpPredicate::slt, query, kernel.queries()), [&] {
     VisibleRange seen = kernel.masks->getRange(query);
     Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0)),

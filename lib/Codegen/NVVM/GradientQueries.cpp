@@ -28,10 +28,12 @@ GradientQueryBlock::GradientQueryBlock(AttentionKernel &kernel)
 void GradientQueryBlock::locate() {
   perNoise = spec.maps == 2 ? kernel.param(GpuParam::SignalPerNoise) : b.i32(1);
   // Blocks start in order of their number: rows that see most keys come first.
-  place.clusterRow = place.firstRow =
-      b.mul(b.sub(b.add(b.gridSize(0), -1), b.blockId(0)), spec.getRows());
+  const AttentionKernel::Part rows =
+      kernel.locateRows(b.sub(b.add(b.gridSize(0), -1), b.blockId(0)));
+  place.clusterRow = place.firstRow = rows.firstRow;
   place.noiseHead = b.blockId(1);
-  place.batch = place.sequence = b.blockId(2);
+  place.batch = kernel.batchOfBlock();
+  place.sequence = rows.sequence ? rows.sequence : place.batch;
   signalHeads = b.mul(b.gridSize(1), perNoise);
   // Warps ahead of those that read have no rows.
   const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
@@ -44,7 +46,8 @@ void GradientQueryBlock::locate() {
 void GradientQueryBlock::loadStatistics(Value head) {
   Value last = b.add(kernel.queries(), -1);
   for (int64_t h = 0; h < 2; ++h) {
-    Value row = b.minS(b.add(b.add(warpRow, kernel.laneRow), 8 * h), last);
+    Value query = b.minS(b.add(b.add(warpRow, kernel.laneRow), 8 * h), last),
+          row = kernel.queryAt(query);
     for (int64_t map = 0; map < spec.maps; ++map) {
       Value logarithm = b.loadConstant(
           b.f32(),
@@ -60,7 +63,7 @@ void GradientQueryBlock::loadStatistics(Value head) {
     }
     if (spec.maps == 2)
       minusLambda[h] =
-          b.mulF(kernel.loadLambda(place.batch, row, head), b.f32(-1.0));
+          b.mulF(kernel.loadLambda(place.batch, query, head), b.f32(-1.0));
   }
 }
 
@@ -101,7 +104,7 @@ void GradientQueryBlock::store(GpuGradient gradient, ArrayRef<Fragment> sums,
   if (spec.getGradientType(gradient))
     tiles.store(sums, kernel.param(GpuParam::GradientScale), gradient,
                 kernel.headBase(getGpuParam(gradient), place.batch, head),
-                warpRow, kernel.queries());
+                kernel.queryAt(warpRow), kernel.queryAt(kernel.queries()));
 }
 
 //===----------------------------------------------------------------------===//
@@ -141,8 +144,9 @@ void GradientQueries::bringRows(Value head) {
                   Value rowStride, Value columnStride, int64_t width) {
     kernel.loader->copy({b.bytes(kernel.shared, layout.queries.offset + offset),
                          rows, padded, pitch},
-                        {base, rowStride, columnStride, place.firstRow,
-                         kernel.queries(), width});
+                        {base, rowStride, columnStride,
+                         kernel.queryAt(place.firstRow),
+                         kernel.queryAt(kernel.queries()), width});
   };
   for (int64_t map = 0; map < spec.maps; ++map) {
     const P tensor = map ? P::Q2 : P::Q1;
@@ -199,11 +203,15 @@ GpuBuilder::Values GradientQueries::emitHead(Value head, ValueRange carried) {
 
 void GradientQueries::emit() {
   locate();
-  Values final = forHeads(
-      spec.maps == 2 ? toValues(heads.getZeros()) : Values(),
-      [&](Value head, ValueRange carried) { return emitHead(head, carried); });
-  if (spec.maps == 2)
-    store(GpuGradient::Q2, toFragments(final), place.noiseHead);
+  kernel.unlessEmpty(place.firstRow, [&] {
+    Values final =
+        forHeads(spec.maps == 2 ? toValues(heads.getZeros()) : Values(),
+                 [&](Value head, ValueRange carried) {
+                   return emitHead(head, carried);
+                 });
+    if (spec.maps == 2)
+      store(GpuGradient::Q2, toFragments(final), place.noiseHead);
+  });
 }
 
 void mlir::diffattn::gpucode::emitGradientQueriesKernel(

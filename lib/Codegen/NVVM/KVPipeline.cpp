@@ -30,15 +30,19 @@ void KVPipeline::issue(Value tile, Value stage) {
   using P = GpuParam;
   const GpuKernelSpec &spec = kernel.spec;
   const GpuSharedLayout &layout = kernel.layout;
-  Value first = b.mul(tile, tileKeys);
+  Value first = b.mul(tile, tileKeys), limit = kernel.masks->keyLimit;
+  if (spec.isOfGradients()) {
+    first = kernel.keyAt(first);
+    limit = kernel.keyAt(limit);
+  }
   Value base = b.bytes(kernel.shared, stage);
   auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value global,
                   P tensor, int64_t width) {
     kernel.loader->copy({b.bytes(base, layout.pipeline.offset + offset),
                          tileKeys, padded, pitch},
                         {global, kernel.rowStride(tensor),
-                         kernel.columnStride(tensor), first,
-                         kernel.masks->keyLimit, width, kernel.pages.get(),
+                         kernel.columnStride(tensor), first, limit, width,
+                         kernel.pages.get(),
                          kernel.param(getGpuStride(tensor, 0))});
   };
   copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1, spec.headDim);

@@ -110,10 +110,10 @@ public:
     return compute<arith::SubIOp>(size(operands.queryBounds, OperandView::Row),
                                   index(1));
   }
-  /// The number of parts of at most `rows` queries that hold the packed
-  /// sequences (AttentionKernel::enterPart).
-  Value countParts(Value queries, Value rows) {
-    return compute<arith::AddIOp>(compute<arith::DivUIOp>(queries, rows),
+  /// The number of parts of at most `rows` rows that hold the packed sequences
+  /// of `all` queries, or keys (AttentionKernel::enterPart).
+  Value countParts(Value all, Value rows) {
+    return compute<arith::AddIOp>(compute<arith::DivUIOp>(all, rows),
                                   sequenceCount());
   }
   /// Whether there is something to compute.

@@ -50,12 +50,16 @@ void AttentionKernel::forQueries(function_ref<void(const QueryBlock &)> body) {
   Value cluster = b.sub(b.add(b.divU(b.gridSize(0), blocks), -1),
                         b.divU(b.blockId(0), blocks));
   Value head = b.blockId(1);
+  QueryBlock place = locate(cluster, head, batchOfBlock());
+  unlessEmpty(place.clusterRow, [&] { body(place); });
+}
+
+void AttentionKernel::unlessEmpty(Value firstRow, function_ref<void()> body) {
   if (!spec.isPacked())
-    return body(locate(cluster, head, b.blockId(2)));
-  QueryBlock place = locate(cluster, head, b.i32(0));
+    return body();
   // All blocks of a cluster, or none.
-  b.branch(b.compare(LLVM::ICmpPredicate::slt, place.clusterRow, queries()),
-           [&] { body(place); });
+  Value rows = spec.kind == GpuKernelKind::GradientKeys ? keys() : queries();
+  b.branch(b.compare(LLVM::ICmpPredicate::slt, firstRow, rows), body);
 }
 
 Values AttentionKernel::getSequenceBounds() const {
@@ -87,13 +91,12 @@ Value AttentionKernel::loadBound(GpuParam bounds, Value number) {
   return b.toI32(b.minS(b.maxS(bound, b.i64(0)), all));
 }
 
-Value AttentionKernel::findSequence(Value part, Value rows) {
+Value AttentionKernel::findSequence(GpuParam bounds, Value part, Value rows) {
   // Lanes look at a bound each; the last one that begins early enough counts.
   Values last = b.loop(
       lane, param(GpuParam::Sequences), 32, b.i32(0),
       [&](Value number, ValueRange carried) -> Values {
-        Value first = b.add(
-            b.divU(loadBound(GpuParam::QueryBounds, number), rows), number);
+        Value first = b.add(b.divU(loadBound(bounds, number), rows), number);
         return {b.select(b.compare(LLVM::ICmpPredicate::sle, first, part),
                          number, carried[0])};
       });
@@ -101,14 +104,22 @@ Value AttentionKernel::findSequence(Value part, Value rows) {
 }
 
 AttentionKernel::Part AttentionKernel::enterPart(Value part, Value rows) {
-  Value sequence = findSequence(part, rows), next = b.add(sequence, 1);
+  const bool isOfKeys = spec.kind == GpuKernelKind::GradientKeys;
+  Value sequence = findSequence(
+      isOfKeys ? GpuParam::KeyBounds : GpuParam::QueryBounds, part, rows);
+  Value next = b.add(sequence, 1);
   auto enter = [&](GpuParam bounds, Value &first, Value &count) {
     first = loadBound(bounds, sequence);
     count = b.sub(loadBound(bounds, next), first);
   };
+  auto getFirst = [&](Value first) {
+    return b.add(b.divU(first, rows), sequence);
+  };
   enter(GpuParam::QueryBounds, firstQuery, queryCount);
-  Value before = b.add(b.divU(firstQuery, rows), sequence);
+  Value before = getFirst(firstQuery);
   if (spec.keyBoundType)
     enter(GpuParam::KeyBounds, firstKey, keyCount);
+  if (isOfKeys)
+    before = getFirst(firstKey);
   return {sequence, b.mul(b.sub(part, before), rows)};
 }

@@ -136,9 +136,9 @@ def check_differentiable(given: dict[str, Any]) -> None:
                              f"on {tensor.device}; call under torch.no_grad()")
     if not runs_on_gpu(given):
         return
-    if given.get("cu_seqlens_q") is not None:
-        raise UsageError("cu_seqlens_q: expected none in a call that needs gradients on a GPU, because they are computed of whole batches "
-                         "there; call for each sequence, or under torch.no_grad()")
+    if given.get("cu_seqlens_q") is not None and "x" not in kept_of(given):
+        raise UsageError("out_scale: expected 1 without norm and gate in a call of packed sequences that needs gradients on a GPU, because its "
+                         "kernels read the result before it, which is not kept")
     mask = given.get("attn_mask")
     if isinstance(mask, torch.Tensor) and mask.requires_grad and torch.is_grad_enabled():
         raise UsageError("attn_mask: expected one that requires no gradient on a GPU, because no kernel computes it; detach it")

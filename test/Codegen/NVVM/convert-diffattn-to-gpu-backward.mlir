@@ -82,6 +82,23 @@ func.func @plain(%q: memref<?x4x?x64xf32>, %lse: !lse, %d: memref<?x4x?x64xf32>)
   return
 }
 
+!packed = memref<1x4x?x64xbf16>
+// A grid of parts of sequences, as many as there may be for any bounds, which the host does not read; rows know no sequences.
+// CHECK-LABEL: func.func @packed
+// CHECK-NOT:     memref.load
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_rows_64_bf16_onemap_doutbf16_xbf16_lse1 blocks
+// CHECK:         %[[PARTS:.+]] = arith.addi %{{.+}}, %c3{{.*}} : index
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_keys_64x64_bf16_w4_t32s2_onemap_packedi32_packedkeysi32_dk1bf16 blocks in (%[[PARTS]], %c4{{.*}}, %c1{{.*}}) threads in
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_queries_64x64_bf16_w4_t32s2_onemap_packedi32_packedkeysi32_dq1bf16 {{.*}} threads in
+// CHECK-NOT:     memref.load
+// CHECK:         return
+func.func @packed(%q: !packed, %k: !packed, %lse: memref<1x4x?xf32>, %bounds: memref<4xi32>, %d1: !packed, %d2: !packed) {
+  diffattn.attention_backward ins(%q, %k, %k : !packed, !packed, !packed) d_out(%q : !packed)
+    cu_seqlens_q(%bounds : memref<4xi32>) cu_seqlens_k(%bounds : memref<4xi32>) lse1(%lse : memref<1x4x?xf32>) x(%q : !packed)
+    outs(d_q1(%d1 : !packed) d_k1(%d2 : !packed)) {scale = 0.125 : f32, schedules = [#schedule]}
+  return
+}
+
 !all = memref<1x4x1024x64xbf16>
 !rows = memref<1x4x1024xf32>
 // Beside what a forward call saved, and the gradients, a call has dX, D1, D2 and the parts of what is shared: nothing of queries times keys.

@@ -21,7 +21,7 @@ from gpu_check import time_gradients
 from gpu_check import timing
 
 pytestmark = pytest.mark.oracle
-CHECKED = ["gradients_v1_bf16", "gradients_one_map_f16", "gradients_plain_f32"]
+CHECKED = ["gradients_v1_bf16", "gradients_one_map_f16", "gradients_plain_sequences_f32"]
 TIMED = ["time_causal", "time_one_k_causal"]
 SETTINGS = {"cache_bytes": 0, "free_bytes": lambda: 1 << 30, "backends": dict.fromkeys(time_gradients.PEERS, "math")}
 
@@ -49,21 +49,23 @@ def test_every_case_has_its_operands(layout):
             assert bool(tensors[name].isnan().all()) == (name in case.results()), (case.name, name)
 
 
-@pytest.mark.parametrize("name", ["v1", "gate", "softcap", "one-map", "shared heads"])
+@pytest.mark.parametrize("name", ["v1", "gate", "softcap", "one-map", "shared heads", "sequences"])
 def test_the_formulas_are_those_of_autograd(name):
     """The formulas agree with autograd of the forward call in f64, whose every op PyTorch differentiates."""
     case = {"v1": dict(heads=(2, 2, 2, 2, 2), causal=True, norm=True, extra=("weight",)),
             "gate": dict(heads=(2, 2, 1, 1, 1), shared_keys=True, sigmoid=True, extra=("gate",)),
             "softcap": dict(heads=(2, 2, 2, 2, 2), softcap=3.0, extra=("bias", "heads")),
             "one-map": dict(heads=(4, 0, 2, 0, 2), norm=True),
-            "shared heads": dict(heads=(4, 2, 2, 2, 2), causal=True)}[name]
+            "shared heads": dict(heads=(4, 2, 2, 2, 2), causal=True),
+            "sequences": dict(heads=(2, 2, 1, 1, 1), causal=True, norm=True, sigmoid=True, extra=("weight", "sequences"))}[name]
     case = gradient_cases.GradientCase(name, "f32", 8, 16, **case)
     tensors = gradients.make(case, 2, 5, 9, seed=3)
     results, sizes = gradients.compute(case, tensors)
     leaves = {n: tensors[n].double().requires_grad_() for n in ("q1", "k1", "q2", "k2", "v", "lambda", "weight", "gate") if n in tensors}
     if case.shared_keys:
         leaves["k2"] = leaves["k1"]
-    result = exact_attention.exact(case, {**tensors, **leaves}).result
+    result = exact_attention.exact(case, operands.for_reference(case, {**tensors, **leaves})).result
+    result = operands.like_result(case, tensors, result)
     wanted = case.results()
     expected = torch.autograd.grad(result, [leaves[n.removeprefix("d_")] for n in wanted], tensors["d_out"].double())
     for gradient, want in zip(wanted, expected, strict=True):

@@ -7,7 +7,7 @@ import sysconfig
 
 import pytest
 
-from gpu_check.gradient_ops import VARIANTS
+from gpu_check.gradient_ops import PLAIN, VARIANTS
 
 #: Variants of tools/gpu-check whose kernels are nearest to their registers, of each width.
 FULLEST = "v1-sums,v1-wide-sums,v2-packed,gdla-sums,motif-gda-pages,timm-pages,diffllama-bias-f32-result,one-map,one-map-128,one-map-256"
@@ -46,12 +46,14 @@ def test_no_kernel_spills(run_command, full):
 def test_no_kernel_of_gradients_spills(run_command, full):
     """Both ways to copy. Of what is not asked in full: the fullest with scores in part by elements, and those that have each gradient apart."""
     if not full:
-        printed = run_command("ptxas", "--chips", "sm_89,sm_90a", "--types", "f16", "--variants", "gradients-v1,gradients-v1-packed,gradients-dragon")
+        printed = run_command("ptxas", "--chips", "sm_89,sm_90a", "--types", "f16", "--variants",
+                              "gradients-v1,gradients-v1-packed,gradients-v1-sequences,gradients-plain-sequences,gradients-dragon")
     else:
-        printed = run_command("ptxas", "--chips", "sm_80,sm_86,sm_89,sm_90,sm_90a", "--variants", ",".join(variant[0] for variant in VARIANTS))
+        printed = run_command("ptxas", "--chips", "sm_80,sm_86,sm_89,sm_90,sm_90a", "--variants", ",".join(variant[0] for variant in [*VARIANTS, *PLAIN]))
     for kernel in ("keys_64x128_f16_w4_t32s2_dk1f16_dk2f16_dvf16", "queries_64x128_f16_w4_t32s2_anystride_dq1f16",
                    "keys_64x128_f16_w4_t16s2_segmentmaski32_dk1f16_dk2f16_dvf16", "keys_128x128_f16_w4_t16s2_onekey_softcap_dk1f16_dvf16",
-                   "queries_128x128_f16_w4_t16s2_onekey_softcap_dq1f16", "queries_64x128_f16_wgmma_t64s4_dq1f16_dq2f16"):
+                   "queries_128x128_f16_w4_t16s2_onekey_softcap_dq1f16", "queries_64x128_f16_w4_t32s2_packedi32_packedkeysi32_dq1f16_dq2f16",
+                   "queries_64x128_f16_wgmma_t64s4_dq1f16_dq2f16"):
         assert f"diffattn_{kernel}\n" in printed, f"{kernel} is not in {printed}"
     assert "FAILED" not in printed
 

@@ -16,14 +16,16 @@ VARIANTS = [
     ("gradients-v1-wide", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
     ("gradients-v1-packed", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments"]),
     ("gradients-diffllama-bias", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias"]),
+    ("gradients-v1-sequences", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "sequences"]),
     ("gradients-dragon", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, SOFTCAP], []),
 ]
 #: Variants of f32, whose kernels are all of one form.
 PLAIN = [("gradients-plain", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
+         ("gradients-plain-sequences", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "sequences"]),
          ("gradients-plain-wide", 256, 256, (2, 2, 2, 2, 2), False, [SOFTCAP], ["bias", "segments-i64"])]
 #: Other features on which the code of a kernel depends: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([], ["mask"]), ([], ["segments"]), ([], ["segments-i64"]),
-            ([SOFTCAP], ["bias", "segments-i64"])]
+            ([SOFTCAP], ["bias", "segments-i64"]), ([], ["sequences"]), ([SOFTCAP], ["sequences"])]
 #: Widths, and whether both maps read one K; None: there is one map.
 WIDTHS = list(itertools.product([(32, 64), (64, 64), (64, 128), (96, 96), (96, 192), (128, 128), (128, 256), (192, 128), (256, 256)],
                                 (False, True, None)))
@@ -35,10 +37,11 @@ def operands(variant):
     """Names of the arguments of the function of `variant`, in order."""
     _, _, _, heads, shared, attributes, extra = variant
     two = bool(heads[1])
-    segments = [name for name in ("q_segments", "kv_segments") if {"segments", "segments-i64"} & set(extra)]
+    tables = [name for name in ("q_segments", "kv_segments") if {"segments", "segments-i64"} & set(extra)]
+    tables += [name for name in ("cu_seqlens_q", "cu_seqlens_k") if "sequences" in extra]
     given = [name for name in [*MASKS, "weight", "gate", "kv_len", "q_offset"] if name in extra]
     of_maps = ["q1", "k1", *["q2", *["k2"] * (not shared)] * two, "v"]
-    return [*of_maps, "d_out", *["lambda"] * two, *given, *segments, "lse1", *["lse2"] * two, "x", *["o2"] * two, *results(variant)]
+    return [*of_maps, "d_out", *["lambda"] * two, *given, *tables, "lse1", *["lse2"] * two, "x", *["o2"] * two, *results(variant)]
 
 
 def results(variant):
@@ -50,16 +53,18 @@ def results(variant):
 
 def text(name, element, variant):
     """A function with one op of `variant`, of any lengths and strides of rows; extra operands: bias, mask, weight, gate, kv_len, q_offset,
-    segments (of i32) or segments-i64, and heads for a lambda of each head."""
+    segments (of i32) or segments-i64, sequences that are packed, and heads for a lambda of each head."""
     _, d, dv, (hs, hn, hk1, hk2, hv), shared, attributes, extra = variant
-    rows = lambda heads, width: f"memref<?x{heads}x?x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
+    batch = 1 if "sequences" in extra else "?"
+    rows = lambda heads, width: f"memref<{batch}x{heads}x?x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
     ids = "i64" if "segments-i64" in extra else "i32"
     lam = f"memref<?x?x{hs}xf32>" if SIGMOID in attributes else f"memref<{hs}xf32>" if "heads" in extra else "memref<f32>"
     types = {"q1": rows(hs, d), "k1": rows(hk1, d), "q2": rows(hn, d), "k2": rows(hk2, d), "v": rows(hv, dv), "d_out": rows(hs, dv),
              "lambda": lam, "bias": f"memref<?x1x?x?x{element}>", "mask": "memref<?x1x?x?xi1>", "weight": f"memref<{dv}x{element}>",
              "gate": rows(hs, dv), "kv_len": "memref<?xi64>", "q_offset": "memref<?xi64>", "lse1": f"memref<?x{hs}x?xf32>",
              "lse2": f"memref<?x{hn}x?xf32>", "x": rows(hs, dv), "o2": rows(hs, dv),
-             **{n: f"memref<?x?x{ids}, strided<[?, ?], offset: ?>>" for n in ("q_segments", "kv_segments")}}
+             **{n: f"memref<?x?x{ids}, strided<[?, ?], offset: ?>>" for n in ("q_segments", "kv_segments")},
+             **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), "memref<?xi32>")}
     types.update({f"d_{n}": types[n] for n in ("q1", "k1", "q2", "k2", "v", "lambda", "weight", "gate")})
     clauses = {"mask": "bias", "weight": "norm_weight", "d_weight": "d_norm_weight"}
     names = operands(variant)

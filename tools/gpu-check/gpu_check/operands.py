@@ -52,7 +52,7 @@ def for_reference(case, tensors):
             known[name] = tensors[name][table].transpose(1, 2).flatten(2, 3)
     if case.packed:
         bounds = tensors["cu_seqlens_q"].tolist()
-        for name in {"q1", "q2", "o", "gate"} & set(known):
+        for name in {"q1", "q2", "o", "gate", "d_out"} & set(known):
             known[name] = _apart(tensors[name], bounds, 2)
         if case.sigmoid:
             known["lambda"] = _apart(tensors["lambda"], bounds, 1)
@@ -68,12 +68,14 @@ def for_reference(case, tensors):
     return known
 
 
+def together(x, bounds, axis=2):
+    """The rows along `axis` of the sequences of `x`, one a batch, in the one batch of a packed tensor."""
+    return torch.cat([x[sequence:sequence + 1].narrow(axis, 0, count) for sequence, count in enumerate(bounds.diff().tolist())], axis)
+
+
 def like_result(case, tensors, x):
     """The rows of `x`, which is as for_reference has them, where the call's result has them."""
-    if not case.packed:
-        return x
-    counts = tensors["cu_seqlens_q"].diff().tolist()
-    return torch.cat([x[sequence:sequence + 1, :, :count] for sequence, count in enumerate(counts)], 2)
+    return together(x, tensors["cu_seqlens_q"]) if case.packed else x
 
 
 def _bounds(counts, device):

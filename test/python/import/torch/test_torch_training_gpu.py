@@ -88,6 +88,37 @@ def check_against_f64(given, options, bound, target):
     return got
 
 
+def bounds_of(*counts):
+    return torch.tensor([0, *counts], dtype=torch.int32).cumsum(0).int()
+
+
+#: Queries and keys of packed sequences: none of these, none of those, one row, and more than a tile has.
+QUERIES, KEYS = (3, 0, 1, 4, 70), (9, 2, 1, 0, 66)
+
+
+@pytest.mark.filterwarnings("error")  # a warning says that there are no kernels
+@pytest.mark.parametrize("dtype, bound, options", [(torch.float32, 1e-5, dict(is_causal=True, norm="rms")), (torch.bfloat16, 1.5e-2, dict(is_causal=True)),
+                                                   (torch.float16, 3e-3, dict(window=(8, 3), q_offset=(0, 0, 0, 0, 5), norm="rms"))])
+def test_packed_sequences(dtype, bound, options):
+    given = draw(dtype, sum(QUERIES), sum(KEYS))
+    options = {name: torch.tensor(value) if name == "q_offset" else value for name, value in options.items()}
+    packed = dict(cu_seqlens_q=bounds_of(*QUERIES), cu_seqlens_k=bounds_of(*KEYS), **options)
+    check_against_f64(given, packed, bound, SM_80)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_packed_sequence_has_the_gradients_of_it_alone():
+    """Bit by bit, but for what sequences share."""
+    given = draw(torch.bfloat16, 40, 50)
+    of = lambda given, **options: torch.autograd.grad(attention(*given.values(), is_causal=True, target=SM_80, **options).sum(), list(given.values()))
+    together = of(given, cu_seqlens_q=bounds_of(7, 33), cu_seqlens_k=bounds_of(20, 30))
+    for rows, keys in ((slice(0, 7), slice(0, 20)), (slice(7, 40), slice(20, 50))):
+        places = dict(q1=(0, 0, rows), k1=(0, 0, keys), q2=(0, 0, rows), k2=(0, 0, keys), v=(0, 0, keys), lam=(0, rows))
+        cuts = [tuple(p if isinstance(p, slice) else slice(None) for p in place) for place in places.values()]
+        alone = of({name: value.detach()[cut].contiguous().requires_grad_() for (name, value), cut in zip(given.items(), cuts)})
+        assert all(torch.equal(ours[cut], theirs) for ours, theirs, cut in zip(together, alone, cuts))
+
+
 @pytest.mark.filterwarnings("error")  # a warning also says what is not by wgmma
 @pytest.mark.parametrize("norm", [None, "rms"])
 def test_both_calls_by_warpgroups(norm):
@@ -162,7 +193,7 @@ def test_calls_are_for_the_tensors_device(index, target, asked, monkeypatch):
 
 @pytest.mark.parametrize("changes, message", [
     (dict(attn_mask=torch.zeros(5, 7, requires_grad=True)), "^attn_mask: expected one that requires no gradient on a GPU"),
-    (dict(cu_seqlens_q=torch.tensor([0, 5]), cu_seqlens_k=torch.tensor([0, 7])), "^cu_seqlens_q: expected none in a call that needs gradients on a GPU"),
+    (dict(cu_seqlens_q=torch.tensor([0, 5]), cu_seqlens_k=torch.tensor([0, 7]), out_scale=0.5), "^out_scale: expected 1 without norm and gate"),
     (dict(sink=torch.zeros(4)), "^sink: expected none in a call that needs gradients"),
     (dict(block_table=torch.zeros(1, 1, dtype=torch.int32)), "^block_table: expected none in a call that needs gradients"),
 ])
