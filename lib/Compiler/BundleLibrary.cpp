@@ -213,7 +213,8 @@ static llvm::Expected<std::string> assemble(const std::string &text) {
   llvm::LLVMContext context;
   llvm::Module module("bundle", context);
   module.setModuleInlineAsm(text);
-  return generateCode(module, "generic", CodegenOutput::Object);
+  return generateCode(module, "generic", CodegenOutput::Object,
+                      /*quick=*/false);
 }
 
 namespace {

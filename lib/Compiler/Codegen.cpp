@@ -92,7 +92,7 @@ CodegenCpu mlir::diffattn::getCodegenCpu(llvm::StringRef isa) {
 }
 
 static llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
-makeTargetMachine(llvm::StringRef isa) {
+makeTargetMachine(llvm::StringRef isa, llvm::CodeGenOptLevel level) {
   static std::once_flag initialized;
   std::call_once(initialized, [] {
     llvm::InitializeNativeTarget();
@@ -111,7 +111,7 @@ makeTargetMachine(llvm::StringRef isa) {
   CodegenCpu cpu = getCodegenCpu(isa);
   return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
       triple, cpu.cpu, cpu.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
-      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      llvm::CodeModel::Small, level));
 }
 
 /// Kernels are already in the shape that they should run in, and loops over
@@ -135,7 +135,13 @@ static constexpr llvm::StringLiteral kPasses =
     "hoist-common-insts;sink-common-insts>,"
     "loop-mssa(licm),instsimplify,simplifycfg)";
 
-static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+/// Takes memref descriptors apart, which code generation without optimizations
+/// would copy part by part.
+static constexpr llvm::StringLiteral kQuickPasses =
+    "function(sroa,early-cse,simplifycfg),globaldce";
+
+static void optimize(llvm::Module &module, llvm::TargetMachine &machine,
+                     llvm::StringRef pipeline) {
   const TraceSpan span("compile", "optimize LLVM IR");
   llvm::PassBuilder builder(&machine);
   llvm::LoopAnalysisManager loops;
@@ -148,14 +154,18 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, graph, modules);
   llvm::ModulePassManager passes;
-  llvm::cantFail(builder.parsePassPipeline(passes, kPasses));
+  llvm::cantFail(builder.parsePassPipeline(passes, pipeline));
   passes.run(module, modules);
 }
 
 llvm::Expected<std::string> mlir::diffattn::generateCode(llvm::Module &module,
                                                          llvm::StringRef isa,
-                                                         CodegenOutput output) {
-  auto machine = makeTargetMachine(isa);
+                                                         CodegenOutput output,
+                                                         bool quick) {
+  // Optimizations keep tiles of AMX in their registers.
+  quick &= getCpuTarget(isa)->name != "amx";
+  auto machine = makeTargetMachine(isa, quick ? llvm::CodeGenOptLevel::None
+                                              : llvm::CodeGenOptLevel::Default);
   if (!machine)
     return machine.takeError();
   module.setTargetTriple((*machine)->getTargetTriple());
@@ -165,7 +175,7 @@ llvm::Expected<std::string> mlir::diffattn::generateCode(llvm::Module &module,
   if (llvm::verifyModule(module, &brokenStream))
     return makeError(ErrorClass::Compile,
                      "expected LLVM IR that verifies, but got: " + broken);
-  optimize(module, **machine);
+  optimize(module, **machine, quick ? kQuickPasses : kPasses);
   if (output == CodegenOutput::LLVMIR) {
     std::string text;
     llvm::raw_string_ostream(text) << module;

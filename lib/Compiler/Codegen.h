@@ -23,9 +23,11 @@ enum class CodegenOutput { LLVMIR, Assembly, Object };
 llvm::Error addEntryPoints(llvm::Module &module,
                            const diffattn_rt::Signature &signature);
 
-/// Optimizes `module` for `isa` and generates position-independent code.
-llvm::Expected<std::string>
-generateCode(llvm::Module &module, llvm::StringRef isa, CodegenOutput output);
+/// Optimizes `module` for `isa` and generates position-independent code; with
+/// `quick` almost without optimizations.
+llvm::Expected<std::string> generateCode(llvm::Module &module,
+                                         llvm::StringRef isa,
+                                         CodegenOutput output, bool quick);
 
 /// CPU and features that code for `isa` is generated for.
 struct CodegenCpu {

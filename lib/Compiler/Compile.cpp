@@ -397,8 +397,9 @@ Compilation::translate(const Signature &signature) {
 }
 
 /// The rest of the way to `stage`, once its names are known to be right.
-static llvm::Expected<std::string>
-emit(Compilation &compilation, const ExecutionTarget &target, Stage stage) {
+static llvm::Expected<std::string> emit(Compilation &compilation,
+                                        const ExecutionTarget &target,
+                                        Stage stage, bool quick) {
   if (llvm::Error error = compilation.parse())
     return error;
   // Arguments that are weights are no part of the signature.
@@ -432,7 +433,7 @@ emit(Compilation &compilation, const ExecutionTarget &target, Stage stage) {
                          : stage == Stage::Assembly ? CodegenOutput::Assembly
                                                     : CodegenOutput::Object;
   return compilation.generate(std::move(*module), [&](llvm::Module &module) {
-    return generateCode(module, target.isa, output);
+    return generateCode(module, target.isa, output, quick);
   });
 }
 
@@ -470,7 +471,7 @@ mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
         "expected target cuda:<chip> or cuda-sim:<chip> for stage " + word +
             ", but got '" + options.target + "'");
   Compilation compilation(ir, options, *target);
-  auto result = emit(compilation, *target, *stage);
+  auto result = emit(compilation, *target, *stage, options.quickCode);
   if (result && diagnostics)
     *diagnostics = compilation.takeDiagnostics();
   return result;
@@ -519,7 +520,8 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
     return module.takeError();
   auto object =
       compilation.generate(std::move(*module), [&](llvm::Module &module) {
-        return generateCode(module, target->isa, CodegenOutput::Object);
+        return generateCode(module, target->isa, CodegenOutput::Object,
+                            options.quickCode);
       });
   if (!object)
     return object.takeError();

@@ -422,6 +422,7 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
               "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache, "cache_limit": cache_limit(),
               "unchecked": "true" if checks.flag("unchecked", unchecked) else "false",
               "trace": "true" if (tracing.is_on() if trace is None else checks.flag("trace", trace)) else "false",
+              "quick_code": "true" if os.environ.get("DIFFATTN_QUICK_CODE") == "1" else "false",
               "prefetch_bytes": ("-1" if prefetch_bytes is None
                                  else str(checks.integer("prefetch_bytes", prefetch_bytes, 0, checks.MOST_PREFETCH_BYTES))),
               "from": checks.choice("from_stage", from_stage, ("input", "gpu")),

@@ -37,6 +37,11 @@ INTEGRATION = {"models", "fuzz", "test_docs.py", "test_install.py", "test_wheel.
                "test_closed_pipes.py", "test_backward_benchmark.py", "test_benchmark_cpu.py", "test_model_benchmark.py", "test_products_benchmark.py",
                "test_step_benchmark.py", "test_training_benchmark.py"}
 
+#: The rooms and files whose tests compile whole programs to see what they compute: without --full their machine code is made quickly
+#: (DIFFATTN_QUICK_CODE), which halves what they take. Kernels and bits are judged by optimized code, in the other rooms and in those of EXACT.
+QUICK = {"models"}
+EXACT = {"test_batch_invariant.py", "test_golden.py"}
+
 #: The files that take longest, first of all: processes that take whole files then end together.
 LONGEST = ["test_docs.py", "test_gpu_check.py", "test_ptxas_gate.py", "test_torch_models.py", "test_attention_extremes.py",
            "test_closed_pipes.py", "test_quantized.py", "test_batch_invariant.py", "test_attention_exact.py", "test_torch_family.py",
@@ -108,6 +113,15 @@ def pytest_terminal_summary(terminalreporter):
 def full(request):
     """Whether the long form of a test was asked for."""
     return request.config.getoption("--full")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def code(request, full):
+    """How machine code of the file's tests is made, also by the processes that they start."""
+    parts = set(request.path.parts)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DIFFATTN_QUICK_CODE", "1" if not full and parts & QUICK and not parts & EXACT else "0")
+        yield
 
 
 @pytest.fixture(scope="session")

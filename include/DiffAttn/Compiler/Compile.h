@@ -42,6 +42,10 @@ struct CompileOptions {
   /// Whether code for the CPU records spans of its products and attentions
   /// (ABI/Trace.h).
   bool trace = false;
+  /// Machine code for the CPU with few of LLVM's optimizations: it is made in
+  /// less time and takes more to run. Tests of results ask for it. Code for
+  /// tiles of AMX and kernels of GPUs stay as they are.
+  bool quickCode = false;
   /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
   /// and independent of the kernels: what --check=unfused runs.
   bool reference = false;

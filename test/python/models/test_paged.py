@@ -300,8 +300,9 @@ def test_scores(kind, load):
 
 
 @pytest.mark.parametrize("vocab, order", [(90, [3, 7, 20, 21, 89]), (3, [1, 2, 0])])
-def test_equal_likelihoods_come_in_the_order_of_ids(vocab, order):
+def test_equal_likelihoods_come_in_the_order_of_ids(vocab, order, monkeypatch):
     """Tokens whose rows of the head are equal, and zeros of both signs; of a small vocabulary all are told."""
+    monkeypatch.setenv("DIFFATTN_QUICK_CODE", "0")  # vectors shorten sums, which are as near as this only then
     m = models.Module(None)
     f = m.function("rank")
     h, targets = f.argument("h", "f32", [None, vocab]), f.argument("targets", "i64", [None])

@@ -52,6 +52,18 @@ def test_the_stage_is_part_of_the_key(folder):
             runtime.Executable(module(0), from_stage=stage, cache=folder)
 
 
+def test_quick_code_has_records_of_its_own(folder, monkeypatch):
+    """Both ways, neither gets the other's code; the quick one is longer, as nothing of it was optimized."""
+    sizes = []
+    for quick in ("0", "1"):
+        monkeypatch.setenv("DIFFATTN_QUICK_CODE", quick)
+        known = set(records(folder))
+        assert not works(folder) and works(folder)
+        (record,) = set(records(folder)) - known
+        sizes.append((folder / record).stat().st_size)
+    assert sizes[0] < sizes[1]
+
+
 def test_what_was_not_used_for_longest_makes_room(folder, monkeypatch):
     monkeypatch.setenv("DIFFATTN_CACHE_LIMIT", "1")
     assert not works(folder, 0)

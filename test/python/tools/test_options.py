@@ -9,8 +9,9 @@ from diffattn import checks, runtime
 from diffattn.errors import UsageError
 
 TABLE = {row.name: row for row in runtime.option_table()}
-#: Options that diffattn-run has no flag for, or one of its own: a trace goes to a file, weights bind too, the cache has two.
-WITHOUT_FLAG = {"reference", "trace", "name", "ptxas_folders", "package_folders", "weights", "cache"}
+#: Options that diffattn-run has no flag for, or one of its own: quick code is for tests in Python, a trace goes to a file,
+#: weights bind too, the cache has two.
+WITHOUT_FLAG = {"reference", "trace", "quick_code", "name", "ptxas_folders", "package_folders", "weights", "cache"}
 
 
 def limits(name):
@@ -30,7 +31,7 @@ def set_option(name, value):
 def test_rows_are_whole():
     assert len(TABLE) >= 18 and all(row.help and row.kind in ("text", "number", "truth", "list", "choice") for row in TABLE.values())
     assert {name for name, row in TABLE.items() if row.is_key} == {"target", "threads", "prefetch_bytes", "raise", "batch_invariant",
-                                                                   "unchecked", "trace", "reference", "from"}
+                                                                   "unchecked", "trace", "quick_code", "reference", "from"}
 
 
 @pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row.kind == "number"])
