@@ -67,10 +67,11 @@ setup_test_packages() {
 }
 
 # Packages for a wheel beside these: the linker that is built into it, and what edits its libraries.
+wheel_packages=(/usr/lib/llvm-22/lib/liblldELF.a:liblld-22-dev /usr/include/zlib.h:zlib1g-dev /usr/include/zstd.h:libzstd-dev
+  patchelf:patchelf readelf:binutils)
 setup_wheel_packages() {
   [ -z "${MLIR_DIR:-}" ] || die "expected no MLIR_DIR for a wheel, which is made of Debian's MLIR, but got $MLIR_DIR"
-  setup_packages /usr/lib/llvm-22/lib/liblldELF.a:liblld-22-dev /usr/include/zlib.h:zlib1g-dev /usr/include/zstd.h:libzstd-dev \
-    patchelf:patchelf readelf:binutils "$@"
+  setup_packages "${wheel_packages[@]}" "$@"
 }
 
 # pip's own words are shown only when it fails.

@@ -29,13 +29,18 @@ requirements=("$root/python/requirements.txt" "$root/python/requirements-test.tx
 if [ $newest = 1 ]; then
   venv=${DIFFATTN_NEWEST_VENV:-$root/.venv-newest} requirements=("$root/python/requirements-newest.txt")
 fi
-setup_test_packages clang-format-22:clang-format-22
+# The wheel's packages, options and targets come with the others: each further call of apt-get, cmake and ninja takes seconds.
+with_wheel=0 packages=(clang-format-22:clang-format-22) targets=(all)
+if [ $newest = 0 ] && [ -z "${MLIR_DIR:-}" ]; then
+  with_wheel=1 packages+=("${wheel_packages[@]}") build_options+=(DIFFATTN_WHEEL=ON) targets+=(DiffAttnWheel)
+fi
+setup_test_packages "${packages[@]}"
 # Beside the build, since pip waits and works on one core. It ends with this script, however that ends.
 setup_python "${requirements[@]}" &
 python_setup=$!
 trap wait EXIT
 configure DIFFATTN_TESTS=ON "${build_options[@]}"
-build_targets
+build_targets "${targets[@]}"
 wait $python_setup || exit 1
 failed=() options=()
 [ $full = 0 ] || options+=(--full)
@@ -46,13 +51,11 @@ if [ $newest = 1 ]; then
   [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
   exit 0
 fi
-if [ -z "${MLIR_DIR:-}" ]; then
-  # Before pytest, whose processes use what is built.
+if [ $with_wheel = 1 ]; then
+  # Beside lit, since what packs works on one core, and before pytest, whose processes use what is built.
   rm -rf "$build/wheel/tested"
-  "$root/scripts/build-wheel.sh" -o "$build/wheel/tested" || failed+=(wheel)
-  setup_wheelhouse
-  DIFFATTN_WHEEL_FILE=$(echo "$build"/wheel/tested/*.whl)
-  export DIFFATTN_WHEEL_FILE
+  { "$root/scripts/build-wheel.sh" -o "$build/wheel/tested" && setup_wheelhouse; } &
+  wheel=$!
 else
   say "without the wheel and its tests: it is made of Debian's MLIR, not of $MLIR_DIR"
   options+=(--ignore=test/python/tools/test_wheel_binary.py)
@@ -60,6 +63,11 @@ fi
 
 say "lit"
 "$venv/bin/python" "$(llvm_bin)/lit" -s -v "$build/test" || failed+=(lit)
+if [ $with_wheel = 1 ]; then
+  wait $wheel || failed+=(wheel)
+  DIFFATTN_WHEEL_FILE=$(echo "$build"/wheel/tested/*.whl)
+  export DIFFATTN_WHEEL_FILE
+fi
 
 say "GoogleTest"
 run_unit_tests
