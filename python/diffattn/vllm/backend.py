@@ -66,8 +66,8 @@ class Metadata:
         """Memory of a layer's result, a row for each of `like` and of its type. Layers of a step have it in turns: each projects its result before
         the next one begins."""
         output = self._output
-        if output is None or output.shape[0] != like.shape[0] or output.shape[1] != columns or output.dtype is not like.dtype:
-            output = self._output = like.new_empty(like.shape[0], columns)
+        if output is None or output.size(0) != like.size(0) or output.size(1) != columns or output.dtype is not like.dtype:
+            output = self._output = like.new_empty(like.size(0), columns)
         return output
 
     def tables(self) -> dict[str, np.ndarray]:
