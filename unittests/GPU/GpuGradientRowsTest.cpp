@@ -224,7 +224,7 @@ void RowsRun::run(uint64_t seed) {
 
 reference::AttentionArguments RowsRun::getArguments() const {
   reference::AttentionArguments a;
-  // Of the maps the numbers of heads and queries alone are read.
+  // The shape alone is read of the maps' operands.
   a.q1 = arrays.at("x").view();
   a.rmsNorm = c.norm;
   a.normEps = 1e-5f;

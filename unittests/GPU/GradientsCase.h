@@ -102,7 +102,7 @@ private:
   const GradientsCase c;
   reference::AttentionArguments arguments;
   double scoreMagnitude = 0.0;
-  /// Of d_k1 the sum over both maps where they share keys.
+  /// d_k1 is the sum over both maps where they share keys.
   reference::AttentionGradients expected;
   GpuKernelSpec keys, queries;
 };
