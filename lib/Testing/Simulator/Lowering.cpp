@@ -267,6 +267,11 @@ static Error describeKernels(Module &module, Lowered &result) {
   for (Function &function : module) {
     if (!isKernel(function) || function.isDeclaration())
       continue;
+    // Launches and entries find it by its name.
+    if (!function.hasName())
+      return createStringError(inconvertibleErrorCode(),
+                               "expected a name for each kernel, but got one "
+                               "without");
     LoweredKernel kernel;
     kernel.name = function.getName().str();
     kernel.entry =
