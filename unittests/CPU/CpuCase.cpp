@@ -17,9 +17,6 @@
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 
-#include <cmath>
-#include <cstring>
-
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -34,30 +31,24 @@ int64_t Tensor::getOffset(std::array<int64_t, 4> at) const {
   return offset * getBytes();
 }
 
-/// The upper half of the bits of an f32 is the bf16 of the same number, where
-/// there is one.
+static reference::Element getKind(bool isBf16) {
+  return isBf16 ? reference::Element::BF16 : reference::Element::F32;
+}
+
 void Tensor::set(std::array<int64_t, 4> at, float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  if (getBytes() == 2)
-    bits >>= 16;
-  std::memcpy(&bytes[getOffset(at)], &bits, getBytes());
+  reference::store(getKind(element.isBF16()), &bytes[getOffset(at)], value);
 }
 
 float Tensor::get(std::array<int64_t, 4> at) const {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &bytes[getOffset(at)], getBytes());
-  if (getBytes() == 2)
-    bits <<= 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
+  return reference::load(getKind(element.isBF16()), &bytes[getOffset(at)]);
+}
+
+float mlir::diffattn::readNumber(const char *numbers, int64_t i, bool isBf16) {
+  return reference::load(getKind(isBf16), numbers + i * (isBf16 ? 2 : 4));
 }
 
 reference::View Tensor::getView() const {
-  return reference::View(bytes.data(),
-                         element.isF32() ? reference::Element::F32
-                                         : reference::Element::BF16,
+  return reference::View(bytes.data(), getKind(element.isBF16()),
                          {sizes.begin(), sizes.end()});
 }
 

@@ -43,6 +43,9 @@ private:
   std::vector<uint8_t> bytes;
 };
 
+/// Number `i` of those at `numbers`, which are bf16 or f32.
+float readNumber(const char *numbers, int64_t i, bool isBf16);
+
 struct CaseSizes {
   int64_t batch = 1, heads = 1, queries = 1, keys = 1, headDim = 1,
           valueDim = 1;

@@ -45,16 +45,10 @@ float getPacked(const CpuCase &c, const char *queries, int64_t column,
                 int64_t lane) {
   const ProductAtom &atom = c.spec.getAtom();
   const int64_t stride = c.spec.prefill.getQBlockSize();
-  const char *pack = queries + 4 * (column / atom.pack * stride + lane);
-  uint32_t bits = 0;
-  if (atom.pack == 1)
-    std::memcpy(&bits, pack, 4);
-  else
-    std::memcpy(reinterpret_cast<char *>(&bits) + 2,
-                pack + 2 * (column % atom.pack), 2);
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
+  return readNumber(queries,
+                    atom.pack * (column / atom.pack * stride + lane) +
+                        column % atom.pack,
+                    /*isBf16=*/atom.pack == 2);
 }
 
 TEST_P(PrefillQueriesTest, QueriesAreColumnsOfLanes) {

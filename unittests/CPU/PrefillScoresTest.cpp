@@ -9,7 +9,6 @@
 #include "DiffAttn/Semantics/AttentionMath.h"
 
 #include <cmath>
-#include <cstring>
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -42,15 +41,10 @@ double getTolerance(const CpuCase &c) {
 float getWeight(const CpuCase &c, const char *weights, int64_t key,
                 int64_t lane) {
   const int64_t stride = c.spec.prefill.getQBlockSize();
-  uint32_t bits = 0;
-  if (!c.spec.getAtom().usesTiles)
-    std::memcpy(&bits, weights + 4 * (key * stride + lane), 4);
-  else
-    std::memcpy(reinterpret_cast<char *>(&bits) + 2,
-                weights + 4 * (key / 2 * stride + lane) + 2 * (key % 2), 2);
-  float weight;
-  std::memcpy(&weight, &bits, 4);
-  return weight;
+  return c.spec.getAtom().usesTiles
+             ? readNumber(weights, 2 * (key / 2 * stride + lane) + key % 2,
+                          /*isBf16=*/true)
+             : readNumber(weights, key * stride + lane, /*isBf16=*/false);
 }
 
 /// Sets `newMaxima` as a KV block finds it.

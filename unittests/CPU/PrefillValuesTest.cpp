@@ -7,7 +7,6 @@
 #include "Phase.h"
 
 #include <cmath>
-#include <cstring>
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -21,30 +20,20 @@ INSTANTIATE_TEST_SUITE_P(, PrefillValuesTest,
                          ::testing::ValuesIn(getCaseKinds()),
                          [](const auto &kind) { return kind.param.getName(); });
 
-/// Number `i` of those of 16 bits at `numbers`, or of f32.
-float getNumber(const CpuCase &c, const char *numbers, int64_t i) {
-  const bool isNarrow = c.spec.getAtom().pack == 2;
-  uint32_t bits = 0;
-  if (isNarrow)
-    std::memcpy(reinterpret_cast<char *>(&bits) + 2, numbers + 2 * i, 2);
-  else
-    std::memcpy(&bits, numbers + 4 * i, 4);
-  float number;
-  std::memcpy(&number, &bits, 4);
-  return number;
-}
-
 /// P of a key of a KV block and a row, where the product reads it.
 float getProbability(const CpuCase &c, const char *p, int64_t key,
                      int64_t row) {
   const ProductAtom &atom = c.spec.getAtom();
   const int64_t stride = c.spec.prefill.getQBlockSize();
+  const bool isBf16 = atom.pack == 2;
   if (atom.usesTiles) // [row / 16][key / 32][row % 16][key % 32]
-    return getNumber(c, p,
-                     row / 16 * 16 * CpuCase::kKvBlockSize + key / 32 * 512 +
-                         row % 16 * 32 + key % 32);
-  return getNumber(
-      c, p, (key / atom.pack * stride + row) * atom.pack + key % atom.pack);
+    return readNumber(p,
+                      row / 16 * 16 * CpuCase::kKvBlockSize + key / 32 * 512 +
+                          row % 16 * 32 + key % 32,
+                      isBf16);
+  return readNumber(
+      p, (key / atom.pack * stride + row) * atom.pack + key % atom.pack,
+      isBf16);
 }
 
 /// The relative tolerance of weights of keys: where products take bf16, they

@@ -220,24 +220,6 @@ void CompiledCase::prepare(ArrayRef<DeviceMemref> arguments) {
 
 CompiledCase::~CompiledCase() = default;
 
-static sim::TensorMapHandle encode(const EvaluatedMap &given,
-                                   int64_t moreRows) {
-  sim::TensorMap map;
-  map.base = given.base;
-  map.rank = 4;
-  map.swizzle128 = true;
-  map.box[0] = 64;
-  map.box[1] = given.boxRows + moreRows;
-  for (auto [i, size] : llvm::enumerate(given.sizes))
-    map.sizes[i] = size;
-  for (auto [i, stride] : llvm::enumerate(given.strides))
-    map.strides[i] = given.sizes[i + 1] == 1 ? 16 : 2 * stride;
-  auto handle = sim::encodeTensorMap(map);
-  if (!handle)
-    require(false, llvm::toString(handle.takeError()));
-  return *handle;
-}
-
 Outcome CompiledCase::run(const Shape &given, unsigned seed,
                           const sim::SimOptions &options, bool compare) {
   const Signature &s = signature;
@@ -285,12 +267,7 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
     }
     int64_t bytes = byteSize(element);
     operand.memory.allocate(count ? (last + 1) * bytes : bytes);
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t rest = i, offset = 0;
-      for (size_t axis = sizes.size(); axis-- > 0;) {
-        offset += rest % sizes[axis] * strides[axis];
-        rest /= sizes[axis];
-      }
+    forEachElement(sizes, strides, [&](int64_t, int64_t offset) {
       double x = value();
       uint8_t *at = operand.memory.data() + offset * bytes;
       if (element == Element::I64)
@@ -299,7 +276,7 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
         *at = x != 0.0;
       else
         reference::store(element, at, x);
-    }
+    });
     operand.view.data = operand.memory.data();
     operand.view.element = element;
     operand.view.sizes = sizes;

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "GpuOperands.h"
 
+#include "DiffAttn/Testing/Simulator/TensorMap.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/xxhash.h"
 
@@ -46,6 +48,24 @@ mlir::diffattn::simulate(const llvm::Module &module, const sim::SimChip &chip) {
   if (!created)
     require(false, llvm::toString(created.takeError()));
   return std::move(*created);
+}
+
+sim::TensorMapHandle mlir::diffattn::encode(const EvaluatedMap &given,
+                                            int64_t moreRows) {
+  sim::TensorMap map;
+  map.base = given.base;
+  map.rank = 4;
+  map.swizzle128 = true;
+  map.box[0] = 64;
+  map.box[1] = given.boxRows + moreRows;
+  for (auto [i, size] : llvm::enumerate(given.sizes))
+    map.sizes[i] = size;
+  for (auto [i, stride] : llvm::enumerate(given.strides))
+    map.strides[i] = given.sizes[i + 1] == 1 ? 16 : 2 * stride;
+  auto handle = sim::encodeTensorMap(map);
+  if (!handle)
+    require(false, llvm::toString(handle.takeError()));
+  return *handle;
 }
 
 Memory::~Memory() {

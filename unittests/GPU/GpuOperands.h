@@ -20,6 +20,28 @@ sim::SimChip getSimChip(const GpuTarget &target);
 std::unique_ptr<sim::Simulator> simulate(const llvm::Module &module,
                                          const sim::SimChip &chip);
 
+/// Calls `body` with the number of each element of an array, in the order of a
+/// dense one, and its offset in elements.
+template <typename Body>
+void forEachElement(llvm::ArrayRef<int64_t> sizes,
+                    llvm::ArrayRef<int64_t> strides, Body body) {
+  int64_t count = 1;
+  for (int64_t size : sizes)
+    count *= size;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, offset = 0;
+    for (size_t axis = sizes.size(); axis-- > 0;) {
+      offset += rest % sizes[axis] * strides[axis];
+      rest /= sizes[axis];
+    }
+    body(i, offset);
+  }
+}
+
+/// Describes rows of 64 columns to the copy engine, with `moreRows` in each
+/// box.
+sim::TensorMapHandle encode(const EvaluatedMap &given, int64_t moreRows = 0);
+
 /// Memory of which only the pages that are touched exist.
 class Memory {
 public:

@@ -86,25 +86,19 @@ void KernelRun::replaceKernels(const llvm::Module &module) {
   simulator = simulate(module, chip);
 }
 
-/// Boxes of `rows` rows of 64 columns of the array `name`.
-sim::TensorMapHandle KernelRun::encode(const std::string &name, int64_t rows,
-                                       uint64_t address) const {
+/// Boxes of `rows` rows of the array `name`.
+sim::TensorMapHandle KernelRun::describe(const std::string &name, int64_t rows,
+                                         uint64_t address) const {
   const DeviceArray &array = arrays.at(name);
-  sim::TensorMap map;
+  EvaluatedMap map;
   map.base = address;
-  map.rank = 4;
-  map.swizzle128 = true;
-  map.box[0] = 64;
-  map.box[1] = rows;
+  map.boxRows = rows;
   for (unsigned i = 0; i < 4; ++i) {
     map.sizes[i] = array.sizes[3 - i];
     if (i)
-      map.strides[i - 1] = 2 * array.strides[3 - i];
+      map.strides[i - 1] = array.strides[3 - i];
   }
-  auto handle = sim::encodeTensorMap(map);
-  if (!handle)
-    require(false, llvm::toString(handle.takeError()));
-  return *handle;
+  return encode(map);
 }
 
 /// The stride that a parameter such as `q1_b` names.
@@ -144,8 +138,8 @@ KernelRun::launch(const GpuKernelSpec &spec, sim::Dim3 grid,
       const bool isOfQueries = of[0] != 'k' && of[0] != 'v',
                  isRow = isOfQueries ==
                          (spec.kind == GpuKernelKind::GradientQueries);
-      maps.push_back(encode(of, isRow ? spec.getRows() : spec.getTileKeys(),
-                            registerArray(of)));
+      maps.push_back(describe(of, isRow ? spec.getRows() : spec.getTileKeys(),
+                              registerArray(of)));
       values.push_back(sim::KernelArgument::map(maps.back()));
     } else if (row.type == GpuParamType::Pointer) {
       values.push_back(sim::KernelArgument::pointer(

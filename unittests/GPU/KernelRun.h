@@ -46,17 +46,9 @@ struct DeviceArray {
   /// array, and its offset in bytes.
   template <typename Body>
   void forEach(Body body) const {
-    int64_t count = 1;
-    for (int64_t size : sizes)
-      count *= size;
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t rest = i, offset = 0;
-      for (size_t axis = sizes.size(); axis-- > 0;) {
-        offset += rest % sizes[axis] * strides[axis];
-        rest /= sizes[axis];
-      }
+    forEachElement(sizes, strides, [&](int64_t i, int64_t offset) {
       body(i, offset * reference::byteSize(element));
-    }
+    });
   }
 
 private:
@@ -101,8 +93,8 @@ protected:
   MLIRContext context{MLIRContext::Threading::DISABLED};
 
 private:
-  sim::TensorMapHandle encode(const std::string &name, int64_t rows,
-                              uint64_t address) const;
+  sim::TensorMapHandle describe(const std::string &name, int64_t rows,
+                                uint64_t address) const;
   int64_t getStride(const std::string &parameter) const;
 
   sim::SimChip chip;
