@@ -243,7 +243,7 @@ protected:
     for (const char *kind :
          {"memory", "pinned", "contexts", "modules", "graphs", "events"})
       EXPECT_EQ(live(kind), 0) << kind;
-    // Those of the test.
+    // The stream and the context of the test.
     EXPECT_EQ(live("streams"), 1);
     EXPECT_EQ(live("retained"), 1);
     EXPECT_EQ(lookUp<long (*)()>(MOCK_CUBLASLT, "mock_lt_live")(), 0);
