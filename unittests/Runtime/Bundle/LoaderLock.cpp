@@ -11,6 +11,7 @@
 // of the sanitizer, which come before the system's.
 //
 //===----------------------------------------------------------------------===//
+#include <dlfcn.h>
 #include <mutex>
 
 extern "C" {
@@ -25,12 +26,12 @@ static std::recursive_mutex &getLock() {
 
 extern "C" {
 
-void *dlopen(const char *path, int flags) {
+void *dlopen(const char *path, int flags) noexcept {
   std::lock_guard<std::recursive_mutex> held(getLock());
   return __interceptor_dlopen(path, flags);
 }
 
-int dlclose(void *handle) {
+int dlclose(void *handle) noexcept {
   std::lock_guard<std::recursive_mutex> held(getLock());
   return __interceptor_dlclose(handle);
 }
