@@ -45,7 +45,10 @@ void mlir::diffattn::gpucode::endTurns(AttentionKernel &kernel, Value group) {
 WgmmaTiles::Tile WgmmaTiles::enterTile(Value number,
                                        TensorRing::Position position) {
   Value firstKey = b.mul(number, keys);
-  return {firstKey, kernel.isSeenInPart(warpRow, 16, firstKey, keys), position};
+  // With pages, what a row sees is computed anew for each tile: kept, it would
+  // take registers, which products need.
+  Value row = kernel.pages ? hopper.renew(warpRow) : warpRow;
+  return {firstKey, kernel.isSeenInPart(row, 16, firstKey, keys), position};
 }
 
 void WgmmaTiles::startKeys(int64_t map, Sums &scores,
