@@ -74,11 +74,22 @@ static constexpr GpuWgmmaRow kTable[] = {
 
 ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }
 
-// Kernels of keys spill with the sums of wider values, those of queries with
-// wider heads and, for (64,128), with tiles of 96 keys.
+static constexpr GpuWgmmaGradientRow
+gradientsOfOneMap(GpuWgmmaGradientRow row) {
+  row.maps = 1;
+  return row;
+}
+
+// Registers hold 128 sums of a thread beside two tiles of scores: those of two
+// wide K and V are more. Kernels of queries keep numbers of their rows too, and
+// spill with wide heads and tiles of 64 keys.
 static constexpr GpuWgmmaGradientRow kGradientTable[] = {
     {64, 64, 64, 3, 64, 4},
-    {64, 128, 0, 0, 64, 4},
+    {64, 128, 64, 3, 64, 4},
+    {128, 128, 64, 2, 48, 4, /*sharedKeys=*/true},
+    {128, 128, 0, 0, 48, 3},
+    gradientsOfOneMap({64, 64, 64, 4, 64, 4}),
+    gradientsOfOneMap({128, 128, 64, 3, 64, 3}),
 };
 
 ArrayRef<GpuWgmmaGradientRow> mlir::diffattn::getGpuWgmmaGradientTable() {

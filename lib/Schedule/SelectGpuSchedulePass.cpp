@@ -223,14 +223,13 @@ static GpuWgmmaGradientRow selectWgmmaGradients(AttentionBackwardOp op,
   reason = getGpuWgmmaGradientReason(shape, target);
   const GpuWgmmaGradientRow *row = llvm::find_if(
       getGpuWgmmaGradientTable(), [&](const GpuWgmmaGradientRow &row) {
-        return row.maps == shape.maps && shape.headDim <= row.headDim &&
-               shape.valueDim <= row.valueDim;
+        return row.holds(shape.maps, shape.headDim, shape.valueDim,
+                         shape.sharedKeys);
       });
   if (row == getGpuWgmmaGradientTable().end()) {
     if (!reason.empty())
       reason += "; ";
-    reason += "expected two maps of widths up to 64 and 128, but got " +
-              std::to_string(shape.maps) + " of " +
+    reason += "expected widths of at most 128 and 128, but got " +
               std::to_string(shape.headDim) + " and " +
               std::to_string(shape.valueDim);
   }

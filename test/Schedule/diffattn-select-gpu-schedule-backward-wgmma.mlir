@@ -5,14 +5,14 @@
 !q = tensor<1x4x?x64xbf16>
 !v = tensor<1x4x?x128xbf16>
 !wide = tensor<1x4x?x128xf16>
+!wider = tensor<1x4x?x192xf16>
 !odd = tensor<1x4x?x36xbf16>
 !lse = tensor<1x4x?xf32>
 
 // PLAIN-NOT: wgmma
 
-// Only the kernel of queries is by warpgroups for these widths.
 // CHECK-LABEL: func.func @wide_values
-// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_kv_block_size = 64, wgmma_kv_stages = 4>]
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 32, query_warps = 4, kv_block_size = 32, wgmma_q_block_size = 64, wgmma_q_stages = 3, wgmma_kv_block_size = 64, wgmma_kv_stages = 4>]
 func.func @wide_values(%q: !q, %k: !q, %v: !v, %l: tensor<f32>, %lse: !lse) -> !q {
   %r = diffattn.attention_backward ins(%q, %q, %q, %k, %v : !q, !q, !q, !q, !v) d_out(%v : !v) lambda(%l : tensor<f32>)
          lse1(%lse : !lse) lse2(%lse : !lse) x(%v : !v) o2(%v : !v) outs(d_q1(%q : !q)) {scale = 0.125 : f32} -> !q
@@ -27,13 +27,44 @@ func.func @both(%q: !q, %l: tensor<f32>, %lse: !lse) -> !q {
   return %r : !q
 }
 
-// Kernels by mma.sync take ops that those by warpgroups do not.
-// CHECK-LABEL: func.func @wide_keys
-// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16>]
-// SAYS: Reason="expected two maps of widths up to 64 and 128, but got 2 of 128 and 128", Summary="gradients of attention do not use wgmma"
-func.func @wide_keys(%q: !wide, %k: !wide, %l: tensor<f32>, %lse: !lse) -> !wide {
+// Sums of two wide K and of V do not fit: only the kernel of queries is by warpgroups.
+// CHECK-LABEL: func.func @two_wide_keys
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16, wgmma_kv_block_size = 48, wgmma_kv_stages = 3>]
+func.func @two_wide_keys(%q: !wide, %k: !wide, %l: tensor<f32>, %lse: !lse) -> !wide {
   %r = diffattn.attention_backward ins(%q, %q, %q, %k, %q : !wide, !wide, !wide, !wide, !wide) d_out(%q : !wide) lambda(%l : tensor<f32>)
          lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !wide) o2(%q : !wide) outs(d_v(%q : !wide)) {scale = 0.125 : f32} -> !wide
+  return %r : !wide
+}
+
+// CHECK-LABEL: func.func @one_wide_key
+// CHECK: wgmma_q_block_size = 64, wgmma_q_stages = 2, wgmma_kv_block_size = 48, wgmma_kv_stages = 4>]
+func.func @one_wide_key(%q: !wide, %l: tensor<f32>, %lse: !lse) -> !wide {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %q, %q : !wide, !wide, !wide, !wide, !wide) d_out(%q : !wide) lambda(%l : tensor<f32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !wide) o2(%q : !wide) outs(d_v(%q : !wide)) {scale = 0.125 : f32} -> !wide
+  return %r : !wide
+}
+
+// CHECK-LABEL: func.func @one_map
+// CHECK: wgmma_q_block_size = 64, wgmma_q_stages = 4, wgmma_kv_block_size = 64, wgmma_kv_stages = 4>]
+func.func @one_map(%q: !q, %lse: !lse) -> !q {
+  %r = diffattn.attention_backward ins(%q, %q, %q : !q, !q, !q) d_out(%q : !q) lse1(%lse : !lse) x(%q : !q) outs(d_v(%q : !q)) {scale = 0.125 : f32} -> !q
+  return %r : !q
+}
+
+// CHECK-LABEL: func.func @one_wide_map
+// CHECK: wgmma_q_block_size = 64, wgmma_q_stages = 3, wgmma_kv_block_size = 64, wgmma_kv_stages = 3>]
+func.func @one_wide_map(%q: !wide, %lse: !lse) -> !wide {
+  %r = diffattn.attention_backward ins(%q, %q, %q : !wide, !wide, !wide) d_out(%q : !wide) lse1(%lse : !lse) x(%q : !wide) outs(d_v(%q : !wide)) {scale = 0.125 : f32} -> !wide
+  return %r : !wide
+}
+
+// Kernels by mma.sync take ops that those by warpgroups do not.
+// CHECK-LABEL: func.func @wider_heads
+// CHECK: schedules = [#diffattn.gpu_backward<key_warps = 4, q_block_size = 16, query_warps = 4, kv_block_size = 16>]
+// SAYS: Reason="expected widths of at most 128 and 128, but got 192 and 128", Summary="gradients of attention do not use wgmma"
+func.func @wider_heads(%q: !wider, %k: !wider, %v: !wide, %l: tensor<f32>, %lse: !lse) -> !wide {
+  %r = diffattn.attention_backward ins(%q, %q, %q, %k, %v : !wider, !wider, !wider, !wider, !wide) d_out(%v : !wide) lambda(%l : tensor<f32>)
+         lse1(%lse : !lse) lse2(%lse : !lse) x(%v : !wide) o2(%v : !wide) outs(d_v(%v : !wide)) {scale = 0.125 : f32} -> !wide
   return %r : !wide
 }
 

@@ -114,7 +114,7 @@ void expectOracleValues(const GradientsCase &c);
 /// Cases whose products `expectProducts` counts, of two K and of one.
 std::vector<GradientsCase> getCountedCases();
 /// Expects that no product is made twice: in units of 2 Nq Nk d they are 14 of
-/// two maps with dv = 2 d, and 11 of one K with dv = d.
+/// two maps with dv = 2 d, 11 of one K and 7 of one map with dv = d.
 void expectProducts(const GradientsCase &c);
 } // namespace mlir::diffattn
 

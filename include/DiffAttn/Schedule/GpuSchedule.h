@@ -206,13 +206,21 @@ constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
 
 /// A row of the table of kernels of gradients by warpgroups: up to these
-/// widths, for one map or two. `queries` of a tile and `keyStages` of the
-/// kernel of keys, `keys` and `queryStages` of that of queries; 0: there is
-/// none. None spills.
+/// widths, for one map or two, and of these for one K or both. `queries` of a
+/// tile and `keyStages` of the kernel of keys, `keys` and `queryStages` of that
+/// of queries; 0: there is none. None spills.
 struct GpuWgmmaGradientRow {
   int64_t headDim, valueDim;
   int64_t queries, keyStages, keys, queryStages;
+  bool sharedKeys = false;
   int64_t maps = 2;
+  /// Whether the row is for attention of `otherMaps` maps, whose widths are
+  /// `head` and `value`, and which read one K or two.
+  bool holds(int64_t otherMaps, int64_t head, int64_t value,
+             bool readsOneKey) const {
+    return maps == otherMaps && head <= headDim && value <= valueDim &&
+           (readsOneKey || !sharedKeys);
+  }
 };
 /// The first row that holds the widths of an op is chosen.
 ArrayRef<GpuWgmmaGradientRow> getGpuWgmmaGradientTable();

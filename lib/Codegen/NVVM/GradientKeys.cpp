@@ -30,6 +30,13 @@ GradientKeyBlock::GradientKeyBlock(AttentionKernel &kernel, size_t fragments)
       queries(spec.getTileKeys()), keyTensors(spec.hasSecondKeys() ? 2 : 1),
       fragments(fragments), tiles(kernel, /*columnsAreQueries=*/true) {}
 
+void GradientKeyBlock::locateWarp() {
+  // Warps ahead of those that read have no rows.
+  const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
+  Value warp = ahead ? b.add(kernel.warp, -ahead) : kernel.warp;
+  warpKey = b.add(firstKey, b.mul(warp, 16));
+}
+
 void GradientKeyBlock::locate() {
   // Blocks start in order of their number: with a causal mask the first keys
   // are seen by most queries.
@@ -37,10 +44,7 @@ void GradientKeyBlock::locate() {
   firstKey = rows.firstRow;
   keyHead = b.blockId(1);
   batch = kernel.batchOfBlock();
-  // Warps ahead of those that read have no rows.
-  const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
-  Value warp = ahead ? b.add(kernel.warp, -ahead) : kernel.warp;
-  warpKey = b.add(firstKey, b.mul(warp, 16));
+  locateWarp();
   perKey = kernel.param(GpuParam::SignalPerKey1);
   signalHeads = b.mul(b.gridSize(1), perKey);
   firstHead = b.mul(keyHead, perKey);

@@ -25,6 +25,8 @@ protected:
   enum Statistic { Lse1, D1, Lse2, D2, Lambda };
   /// Finds the block, its signal heads, and the tiles of queries that see it.
   void locate();
+  /// Sets the first key of this warp.
+  void locateWarp();
   /// Stores sums of K1, of K2 unless it is K1, and of V.
   void store(ArrayRef<Fragment> sums);
 

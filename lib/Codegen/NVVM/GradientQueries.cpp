@@ -25,6 +25,13 @@ GradientQueryBlock::GradientQueryBlock(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
       keys(spec.getTiles().keys), tiles(kernel, /*columnsAreQueries=*/false) {}
 
+void GradientQueryBlock::locateWarp() {
+  // Warps ahead of those that read have no rows.
+  const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
+  Value warp = ahead ? b.add(kernel.warp, -ahead) : kernel.warp;
+  warpRow = b.add(place.firstRow, b.mul(warp, 16));
+}
+
 void GradientQueryBlock::locate() {
   perNoise = spec.maps == 2 ? kernel.param(GpuParam::SignalPerNoise) : b.i32(1);
   // Blocks start in order of their number: rows that see most keys come first.
@@ -35,10 +42,7 @@ void GradientQueryBlock::locate() {
   place.batch = kernel.batchOfBlock();
   place.sequence = rows.sequence ? rows.sequence : place.batch;
   signalHeads = b.mul(b.gridSize(1), perNoise);
-  // Warps ahead of those that read have no rows.
-  const int64_t ahead = (spec.getThreads() - spec.getReadingThreads()) / 32;
-  Value warp = ahead ? b.add(kernel.warp, -ahead) : kernel.warp;
-  warpRow = b.add(place.firstRow, b.mul(warp, 16));
+  locateWarp();
   kernel.enterSequence(place.sequence);
   std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
 }

@@ -22,6 +22,8 @@ protected:
   using Values = GpuBuilder::Values;
   /// Finds the block, and the tiles of keys that its queries see.
   void locate();
+  /// Sets the first query of this warp.
+  void locateWarp();
   /// Loads `shifts`, `rowSums` and lambda of rows g and g + 8 of the warp, of
   /// signal head `head`.
   void loadStatistics(Value head);

@@ -39,7 +39,11 @@ class WgmmaGradientKeys : GradientKeyBlock {
 public:
   explicit WgmmaGradientKeys(AttentionKernel &kernel)
       : GradientKeyBlock(kernel, countFragments(kernel.spec.headDim)),
-        hopper(kernel.b), ring(kernel) {}
+        hopper(kernel.b), ring(kernel),
+        hasRoom(kernel.spec.maps == 1 ||
+                4 * (fragments * keyTensors +
+                     countFragments(kernel.spec.valueDim)) <=
+                    kMostSumsWithRoom) {}
   void emit();
 
 private:
@@ -54,6 +58,14 @@ private:
     place.head = head;
     place.noiseHead = kernel.noiseHeadOf(head);
     return place;
+  }
+  /// Without room, computes anew what follows from `thread`, the thread's
+  /// number.
+  void renewThread(Value thread) {
+    if (hasRoom)
+      return;
+    kernel.setThread(hopper.renew(thread));
+    locateWarp();
   }
   void bring();
   void bringStatistics();
@@ -82,6 +94,7 @@ private:
 
   HopperBuilder hopper;
   TensorRing ring;
+  const bool hasRoom;
   Value group;
   llvm::SmallDenseMap<std::pair<int64_t, int64_t>, SmallVector<Value>> numbers;
 };
@@ -250,19 +263,34 @@ void WgmmaGradientKeys::computeTile(const GradientTiles::Place &where,
     weights = hopper.undefined(queries / 8);
     hopper.tie({ofKeys}, dS);
     hopper.fence();
-    startRowProduct(hopper, weights,
-                    rows(spec.hasSecondKeys() ? layout.queryBytes : 0),
-                    tileRows(q2), spec.headDim, kernel.element);
-    hopper.commit();
-    startColumnProduct(hopper, *ofKeys, dS, tileColumns(q1), kernel.element);
-    hopper.commit();
-    hopper.wait({&weights}, /*operands=*/{}, /*pending=*/1);
+    auto startScores = [&] {
+      startRowProduct(hopper, weights,
+                      rows(spec.hasSecondKeys() ? layout.queryBytes : 0),
+                      tileRows(q2), spec.headDim, kernel.element);
+      hopper.commit();
+    };
+    auto startSums = [&] {
+      startColumnProduct(hopper, *ofKeys, dS, tileColumns(q1), kernel.element);
+      hopper.commit();
+    };
+    if (hasRoom) {
+      startScores();
+      startSums();
+      hopper.wait({&weights}, /*operands=*/{}, /*pending=*/1);
+    } else {
+      startSums();
+      hopper.wait({ofKeys}, dS);
+      hopper.fence();
+      startScores();
+      hopper.wait({&weights});
+    }
     RowFragments slopesOfSecond;
     tiles.weigh(weights, where, numberOf(Lse2), slopesOfSecond);
     for (auto [n, fragment] : llvm::enumerate(weights))
       for (auto [i, weight] : llvm::enumerate(fragment))
         weight = b.mulF(weight, readStatistic(Lambda, position, n, i));
-    hopper.wait({ofKeys, &weights}, dS);
+    if (hasRoom)
+      hopper.wait({ofKeys, &weights}, dS);
     dS = tiles.pack(
         tiles.differentiate(weights, dP, numberOf(D2), slopesOfSecond));
     ofKeys = &keySums[keyTensors - 1];
@@ -291,6 +319,7 @@ void WgmmaGradientKeys::multiply() {
   group = getReadingGroup(kernel);
   ring.waitForQueries(b.i32(0));
   ring.clearHiddenRows(firstKey, [&] { meetReaders(b); });
+  const Value thread = kernel.thread;
   const size_t ofKeys = 4 * fragments * keyTensors,
                ofValues = 4 * countFragments(spec.valueDim);
   Values final =
@@ -300,6 +329,7 @@ void WgmmaGradientKeys::multiply() {
                  return ring.forTiles(
                      firstTile, endTile, carried,
                      [&](Value number, ValueRange carried) -> Values {
+                       renewThread(thread);
                        Position position{carried[0], carried[1]};
                        ValueRange sums = carried.drop_front(2);
                        SmallVector<Sums> keySums;
@@ -318,6 +348,7 @@ void WgmmaGradientKeys::multiply() {
                      },
                      /*mayUnroll=*/false);
                });
+  renewThread(thread);
   store(toFragments(ValueRange(final).drop_front(2)));
 }
 

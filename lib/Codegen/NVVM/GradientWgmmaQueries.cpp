@@ -32,7 +32,8 @@ namespace {
 class WgmmaGradientQueries : GradientQueryBlock {
 public:
   explicit WgmmaGradientQueries(AttentionKernel &kernel)
-      : GradientQueryBlock(kernel), hopper(kernel.b), ring(kernel) {}
+      : GradientQueryBlock(kernel), hopper(kernel.b), ring(kernel),
+        hasRoom(4 * spec.maps * fragments <= kMostSumsWithRoom) {}
   void emit();
 
 private:
@@ -40,6 +41,14 @@ private:
   /// Where in the ring, and which filling of the place of the rows: stage,
   /// parity and parity of the rows, i32.
   static constexpr size_t kPlaceNumbers = 3;
+  /// Without room, computes anew what follows from `thread`, the thread's
+  /// number.
+  void renewThread(Value thread) {
+    if (hasRoom)
+      return;
+    kernel.setThread(hopper.renew(thread));
+    locateWarp();
+  }
   void bring();
   void multiply();
   /// All of signal head `head`, from `carried`, a place and sums of Q2, on.
@@ -63,6 +72,10 @@ private:
 
   HopperBuilder hopper;
   TensorRing ring;
+  /// Fragments of the sums of one map.
+  const int64_t fragments =
+      static_cast<int64_t>(llvm::alignTo(spec.headDim, kWgmmaDepth) / 8);
+  const bool hasRoom;
   Value group;
 };
 } // namespace
@@ -108,14 +121,29 @@ void WgmmaGradientQueries::computeTile(Value firstKey,
   if (spec.maps == 2) {
     Sums second = hopper.undefined(keys / 8);
     hopper.fence();
-    startScores(/*map=*/1, second, position);
-    hopper.commit();
-    startAdding(/*map=*/0, sums[0], dS, position);
-    hopper.commit();
-    hopper.wait({&second}, /*operands=*/{}, /*pending=*/1);
+    auto startSecond = [&] {
+      startScores(/*map=*/1, second, position);
+      hopper.commit();
+    };
+    auto addFirst = [&] {
+      startAdding(/*map=*/0, sums[0], dS, position);
+      hopper.commit();
+    };
+    if (hasRoom) {
+      startSecond();
+      addFirst();
+      hopper.wait({&second}, /*operands=*/{}, /*pending=*/1);
+    } else {
+      addFirst();
+      hopper.wait({&sums[0]}, dS);
+      hopper.fence();
+      startSecond();
+      hopper.wait({&second});
+    }
     RowFragments slopesOfSecond;
     weigh(/*map=*/1, second, where, slopesOfSecond);
-    hopper.wait({&sums[0], &second}, dS);
+    if (hasRoom)
+      hopper.wait({&sums[0], &second}, dS);
     dS = differentiate(/*map=*/1, second, dP, slopesOfSecond);
     hopper.tie({&sums[1]}, dS);
   }
@@ -130,16 +158,24 @@ void WgmmaGradientQueries::computeTile(Value firstKey,
 GpuBuilder::Values WgmmaGradientQueries::multiplyHead(Value head,
                                                       ValueRange carried) {
   Value ofRows = carried[2];
+  const Value thread = kernel.thread, batch = place.batch;
+  // Addresses of the batch would else be computed ahead of all heads, and kept.
+  auto renew = [&] {
+    renewThread(thread);
+    if (!hasRoom)
+      place.batch = hopper.renew(batch);
+  };
+  renew();
   loadStatistics(head);
   ring.waitForQueries(ofRows);
   // Zeros of Q1 ahead of the sums of Q2.
-  const int64_t fragments = llvm::alignTo(spec.headDim, kWgmmaDepth) / 8;
   Values initial{carried[0], carried[1]};
   initial.append(4 * fragments, b.f32(0.0));
   llvm::append_range(initial, carried.drop_front(kPlaceNumbers));
   Values final = ring.forTiles(
       firstTile, endTile, initial,
       [&](Value number, ValueRange carried) -> Values {
+        renewThread(thread);
         TensorRing::Position position{carried[0], carried[1]};
         SmallVector<Sums> sums;
         for (int64_t map = 0; map < spec.maps; ++map)
@@ -153,9 +189,13 @@ GpuBuilder::Values WgmmaGradientQueries::multiplyHead(Value head,
         return next;
       },
       /*mayUnroll=*/false);
+  renew();
   ring.releaseQueries(/*wroteThere=*/false);
   ValueRange sums = ValueRange(final).drop_front(2);
   store(GpuGradient::Q1, toFragments(sums.take_front(4 * fragments)), head);
+  if (!hasRoom)
+    kernel.setThread(thread);
+  place.batch = batch;
   Values next{final[0], final[1], b.xorI(ofRows, 1)};
   llvm::append_range(next, sums.drop_front(4 * fragments));
   return next;
@@ -166,11 +206,11 @@ void WgmmaGradientQueries::multiply() {
   TensorRing::Position start = ring.begin();
   Values initial{start.stage, start.parity, b.i32(0)};
   if (spec.maps == 2)
-    initial.append(4 * (llvm::alignTo(spec.headDim, kWgmmaDepth) / 8),
-                   b.f32(0.0));
+    initial.append(4 * fragments, b.f32(0.0));
   Values final = forHeads(initial, [&](Value head, ValueRange carried) {
     return multiplyHead(head, carried);
   });
+  renewThread(kernel.thread);
   if (spec.maps == 2)
     store(GpuGradient::Q2,
           toFragments(ValueRange(final).drop_front(kPlaceNumbers)),

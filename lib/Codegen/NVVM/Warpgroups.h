@@ -30,6 +30,12 @@ struct WarpgroupRegisters {
   int64_t bringing, multiplying;
 };
 
+/// Sums of gradients of two maps in a thread that leave registers for numbers
+/// of the thread from tile to tile, and, while the product that adds gradients
+/// of scores of map 1 reads them, for scores of map 2. Beside more sums these
+/// numbers are computed anew for each tile, and that product ends first.
+inline constexpr int64_t kMostSumsWithRoom = 96;
+
 /// Emits the rest of a kernel by warpgroups: makes the barriers of `ring`; then
 /// warpgroup 0 runs the code of `bring`, and 1 and 2 that of `multiply`.
 void emitWarpgroups(AttentionKernel &kernel, TensorRing &ring,

@@ -37,3 +37,17 @@ func.func @queries(%q: !q, %l: memref<f32>, %lse: !lse, %d1: !q, %d2: !q) {
     lse1(%lse : !lse) lse2(%lse : !lse) x(%q : !q) o2(%q : !q) outs(d_q1(%d1 : !q) d_k1(%d2 : !q)) {scale = 0.125 : f32, schedules = [#queries]}
   return
 }
+
+// One map has no second Q and K.
+// CHECK-LABEL: func.func @one_map
+// CHECK-COUNT-4:     llvm.call @diffattn_rt_device_tensor_map
+// CHECK-NOT:         llvm.call @diffattn_rt_device_tensor_map
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_keys_64x64_bf16_wgmma_t64s2_onemap_dk1bf16_dvbf16
+// CHECK-COUNT-4:     llvm.call @diffattn_rt_device_tensor_map
+// CHECK-NOT:         llvm.call @diffattn_rt_device_tensor_map
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_queries_64x64_bf16_wgmma_t64s3_onemap_dq1bf16
+func.func @one_map(%q: !q, %lse: !lse, %d1: !q, %d2: !q, %d3: !q) {
+  diffattn.attention_backward ins(%q, %q, %q : !q, !q, !q) d_out(%q : !q)
+    lse1(%lse : !lse) x(%q : !q) outs(d_q1(%d1 : !q) d_k1(%d2 : !q) d_v(%d3 : !q)) {scale = 0.125 : f32, schedules = [#both]}
+  return
+}

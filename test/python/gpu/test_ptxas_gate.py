@@ -48,12 +48,14 @@ def test_no_kernel_of_gradients_spills(run_command, full):
     if not full:
         printed = run_command("ptxas", "--chips", "sm_89,sm_90a", "--types", "f16", "--variants",
                               "gradients-v1,gradients-v1-packed,gradients-v1-sequences,gradients-plain-sequences,gradients-dragon")
+        printed += run_command("ptxas", "--chips", "sm_90a", "--types", "f16", "--variants", "gradients-v2")
     else:
         printed = run_command("ptxas", "--chips", "sm_80,sm_86,sm_89,sm_90,sm_90a", "--variants", ",".join(variant[0] for variant in [*VARIANTS, *PLAIN]))
     for kernel in ("keys_64x128_f16_w4_t32s2_dk1f16_dk2f16_dvf16", "queries_64x128_f16_w4_t32s2_anystride_dq1f16",
                    "keys_64x128_f16_w4_t16s2_segmentmaski32_dk1f16_dk2f16_dvf16", "keys_128x128_f16_w4_t16s2_onekey_softcap_dk1f16_dvf16",
                    "queries_128x128_f16_w4_t16s2_onekey_softcap_dq1f16", "queries_64x128_f16_w4_t32s2_packedi32_packedkeysi32_dq1f16_dq2f16",
-                   "queries_64x128_f16_wgmma_t64s4_dq1f16_dq2f16"):
+                   "queries_64x128_f16_wgmma_t64s4_dq1f16_dq2f16", "keys_64x128_f16_wgmma_t64s3_dk1f16_dk2f16_dvf16",
+                   "keys_128x128_f16_wgmma_t64s2_onekey_dk1f16_dvf16", "queries_128x128_f16_wgmma_t48s4_onekey_dq1f16_dq2f16"):
         assert f"diffattn_{kernel}\n" in printed, f"{kernel} is not in {printed}"
     assert "FAILED" not in printed
 
@@ -64,9 +66,9 @@ def test_kernels_of_gradients_multiply_as_much_as_they_are_meant_to(run_command)
     rows = [line.split() for line in printed.splitlines()[1:]]
     assert [(row[0], row[2]) for row in rows] == [("gradients-v1", "8.00"), ("gradients-v1", "6.00"), ("gradients-v2", "6.00"), ("gradients-v2", "5.00")]
     assert all(1.2 < float(row[4]) < 2.0 for row in rows) and "FAILED" not in printed
-    printed = run_command("counts", "--chip", "sm_90a", "--variants", "gradients-edifice")
+    printed = run_command("counts", "--chip", "sm_90a", "--variants", "gradients-v1,gradients-v2")
     rows = [line.split() for line in printed.splitlines() if "_wgmma_" in line]
-    assert [row[2] for row in rows] == ["6.00", "5.00"] and all(0.5 < float(row[4]) < 1.2 for row in rows) and "FAILED" not in printed
+    assert [row[2] for row in rows] == ["8.00", "6.00", "6.00", "5.00"] and all(0.5 < float(row[4]) < 1.2 for row in rows) and "FAILED" not in printed
 
 
 #: Variants that take kernels by warpgroups or decode by tensor maps, and the beginnings of names that their kernels have. Without --full
