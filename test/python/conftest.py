@@ -39,7 +39,7 @@ INTEGRATION = {"models", "fuzz", "test_docs.py", "test_install.py", "test_wheel.
 
 #: The rooms and files whose tests compile whole programs to see what they compute: without --full their machine code is made quickly
 #: (DIFFATTN_QUICK_CODE), which halves what they take. Kernels and bits are judged by optimized code, in the other rooms and in those of EXACT.
-QUICK = {"models", "torch", "onnx", "jax"}
+QUICK = {"models", "torch", "onnx", "jax", "graphs"}
 EXACT = {"test_batch_invariant.py", "test_golden.py"}
 
 #: The files that take longest, first of all: processes that take whole files then end together.

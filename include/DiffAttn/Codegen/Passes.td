@@ -103,13 +103,15 @@ def GpuToPtxPass : Pass<"diffattn-gpu-to-ptx", "ModuleOp"> {
     together (which `gpu-module-to-binary` cannot), optimizes, writes PTX, and runs `ptxas`. The module gets
     `diffattn.ptx`, `diffattn.cubin` (both only without `file`) and `diffattn.ptxas`, which has
     registers and spilled bytes of each kernel. With `file`, text and binary are written to
-    `<file>.ll`, `<file>.ptx` and `<file>.cubin` instead. A spill is an error with `no-spills`.
+    `<file>.ll`, `<file>.ptx` and `<file>.cubin` instead; with `ptx=false`, as the simulator needs no
+    more, to `<file>.ll` alone. A spill is an error with `no-spills`.
   }];
   let options = [
     Option<"chip", "chip", "std::string", /*default=*/"\"\"",
            "Chip; by default that of the module's target attribute">,
     Option<"file", "file", "std::string", /*default=*/"\"\"", "Write files with this stem">,
-    Option<"assemble", "assemble", "bool", /*default=*/"true", "Run ptxas">,
+    Option<"ptx", "ptx", "bool", /*default=*/"true", "Write PTX; false: LLVM IR alone">,
+    Option<"assemble", "assemble", "bool", /*default=*/"true", "Run ptxas on PTX">,
     Option<"noSpills", "no-spills", "bool", /*default=*/"false", "Refuse kernels that spill">,
     Option<"ptxas", "ptxas", "std::string", /*default=*/"\"ptxas\"",
            "Path or name of the assembler">];

@@ -34,6 +34,11 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
   }
 
   void runOnOperation() override {
+    if (!ptx && file.empty()) {
+      getOperation().emitError() << "expected `file` with `ptx=false`, which "
+                                    "gives LLVM IR alone, but got none";
+      return signalPassFailure();
+    }
     for (auto module : getOperation().getOps<gpu::GPUModuleOp>())
       if (failed(process(module)))
         return signalPassFailure();
@@ -71,29 +76,41 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
     PtxasSearch search;
     search.program = ptxas;
     DeviceCodeGenerator generator(*target, search);
-    FailureOr<std::string> ptx = writePtx(module, generator);
-    if (failed(ptx))
-      return failure();
-    return assemble ? runAssembler(module, *ptx, generator) : success();
-  }
-
-  FailureOr<std::string> writePtx(gpu::GPUModuleOp module,
-                                  const DeviceCodeGenerator &generator) {
     std::string llvmError;
     llvm::LLVMContext context;
     context.setDiagnosticHandler(std::make_unique<KeepLlvmError>(llvmError));
     FailureOr<std::unique_ptr<llvm::Module>> kernels =
-        generator.makeLLVMIR(module, context);
-    if (failed(kernels))
+        writeLLVMIR(module, generator, context);
+    if (failed(kernels) || !ptx)
+      return success(succeeded(kernels));
+    FailureOr<std::string> text =
+        writePtx(module, generator, **kernels, llvmError);
+    if (failed(text))
       return failure();
-    if (!file.empty()) {
-      std::string text;
-      llvm::raw_string_ostream stream(text);
-      (*kernels)->print(stream, nullptr);
-      if (failed(write(module, ".ll", text)))
-        return failure();
-    }
-    llvm::Expected<std::string> ptx = generator.makePtx(**kernels);
+    return assemble ? runAssembler(module, *text, generator) : success();
+  }
+
+  FailureOr<std::unique_ptr<llvm::Module>>
+  writeLLVMIR(gpu::GPUModuleOp module, const DeviceCodeGenerator &generator,
+              llvm::LLVMContext &context) {
+    FailureOr<std::unique_ptr<llvm::Module>> kernels =
+        generator.makeLLVMIR(module, context);
+    if (failed(kernels) || file.empty())
+      return kernels;
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    (*kernels)->print(stream, nullptr);
+    if (failed(write(module, ".ll", text)))
+      return failure();
+    return kernels;
+  }
+
+  /// `llvmError`: what LLVM reports while it generates code.
+  FailureOr<std::string> writePtx(gpu::GPUModuleOp module,
+                                  const DeviceCodeGenerator &generator,
+                                  llvm::Module &kernels,
+                                  const std::string &llvmError) {
+    llvm::Expected<std::string> ptx = generator.makePtx(kernels);
     if (!llvmError.empty()) {
       llvm::consumeError(ptx.takeError());
       return module.emitError() << "expected LLVM to generate code for the "

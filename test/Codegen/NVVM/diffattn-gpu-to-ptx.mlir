@@ -1,6 +1,10 @@
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_80},convert-diffattn-to-gpu{chip=sm_80},diffattn-gpu-to-ptx{file=%t no-spills=true})" | FileCheck %s
 // RUN: FileCheck %s --check-prefix=PTX --input-file=%t.ptx
 // RUN: FileCheck %s --check-prefix=LLVM --input-file=%t.ll
+// RUN: rm -f %t.alone.* && diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_80},convert-diffattn-to-gpu{chip=sm_80},diffattn-gpu-to-ptx{file=%t.alone ptx=false})" -o /dev/null
+// RUN: cmp %t.ll %t.alone.ll && not ls %t.alone.ptx %t.alone.cubin
+// RUN: not diffattn-opt %s --diffattn-gpu-to-ptx="chip=sm_80 ptx=false" 2>&1 | FileCheck %s --check-prefix=NOWHERE
+// NOWHERE: expected `file` with `ptx=false`, which gives LLVM IR alone, but got none
 // RUN: not diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule,convert-diffattn-to-gpu,diffattn-gpu-to-ptx{ptxas=no-such-ptxas})" 2>&1 | FileCheck %s --check-prefix=NONE
 
 // CHECK: diffattn.ptxas = {{.*}}diffattn_forward_32x64_f16_both4x1_k32s2q = {registers = {{[0-9]+}} : i64, spill_loads = 0 : i64, spill_stores = 0 : i64}

@@ -30,9 +30,10 @@ CUBIN_DRIVER, PTX_DRIVER = 13000, 12000
 def compile_for(opt, chip, text, form, folder, ptxas):
     """The image of `chip`, the functions that launch its kernels, and what is known of each kernel."""
     stem = Path(folder) / f"{chip}-{form}"
+    written = {"cubin": f"ptxas={ptxas}", "ptx": "assemble=false", "bc": "ptx=false"}[form]
     pipeline = (f"builtin.module(diffattn-select-gpu-schedule{{chip={chip}}},convert-linalg-to-gpu{{chip={chip}}},"
                 f"convert-diffattn-to-gpu{{chip={chip}}},canonicalize,cse,"
-                f"diffattn-gpu-to-ptx{{file={stem} ptxas={ptxas} assemble={'true' if form == 'cubin' else 'false'}}})")
+                f"diffattn-gpu-to-ptx{{file={stem} {written}}})")
     done = subprocess.run([opt, "-", "--mlir-print-op-generic", f"--pass-pipeline={pipeline}"], input=text, capture_output=True,
                           text=True, check=False)
     if done.returncode:
