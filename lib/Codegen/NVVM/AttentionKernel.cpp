@@ -198,14 +198,13 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(kGpuDecodeBlocksPerSM));
   // ptxas aims at three blocks, and was seen to spill for it; at four of
-  // kernels of keys that copy by element, at six of plain ones of packed rows.
+  // kernels of keys that copy by element, at six and twelve of plain ones.
   const bool isNarrowQueries = spec.kind == GpuKernelKind::GradientQueries &&
                                spec.maps == 2 &&
                                spec.getPaddedHeadDim() == kGpuWidthMultiple;
   const bool isKeysByElement = spec.kind == GpuKernelKind::GradientKeys &&
                                spec.elementwise && !spec.isPlainGradients();
-  const bool isPackedPlain = spec.isPlainGradients() && spec.isPacked();
-  if (isNarrowQueries || isKeysByElement || isPackedPlain)
+  if (isNarrowQueries || isKeysByElement || spec.isPlainGradients())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(2));
   // Without a bound on the registers ptxas ignores setmaxnreg (C7508).
