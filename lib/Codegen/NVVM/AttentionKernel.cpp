@@ -194,9 +194,16 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                         spec.isPacked() || spec.isPaged())));
   const bool isDecodeOfOne =
       spec.kind == GpuKernelKind::Decode && spec.maps == 1;
+  // Where shared memory of sm_90, the first with such copies, holds one block,
+  // ptxas would still keep registers for two, and was seen to spill.
+  std::string error;
+  const bool isAlone =
+      spec.isBulk() && 2 * spec.getSharedLayout().total >
+                           getGpuTarget("sm_90", error)->sharedBytesPerSM;
   if (spec.isBulk() || isDecodeOfOne)
-    kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
-                    builder.getI32IntegerAttr(kGpuDecodeBlocksPerSM));
+    kernel->setAttr(
+        NVVM::NVVMDialect::getMinctasmAttrName(),
+        builder.getI32IntegerAttr(isAlone ? 1 : kGpuDecodeBlocksPerSM));
   // ptxas aims at three blocks, and was seen to spill for it; at four of
   // kernels of keys that copy by element, at six and twelve of plain ones.
   const bool isNarrowQueries = spec.kind == GpuKernelKind::GradientQueries &&
