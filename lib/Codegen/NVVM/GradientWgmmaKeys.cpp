@@ -263,27 +263,18 @@ void WgmmaGradientKeys::computeTile(const GradientTiles::Place &where,
     weights = hopper.undefined(queries / 8);
     hopper.tie({ofKeys}, dS);
     hopper.fence();
-    auto startScores = [&] {
-      startRowProduct(hopper, weights,
-                      rows(spec.hasSecondKeys() ? layout.queryBytes : 0),
-                      tileRows(q2), spec.headDim, kernel.element);
-      hopper.commit();
-    };
-    auto startSums = [&] {
-      startColumnProduct(hopper, *ofKeys, dS, tileColumns(q1), kernel.element);
-      hopper.commit();
-    };
-    if (hasRoom) {
-      startScores();
-      startSums();
-      hopper.wait({&weights}, /*operands=*/{}, /*pending=*/1);
-    } else {
-      startSums();
-      hopper.wait({ofKeys}, dS);
-      hopper.fence();
-      startScores();
-      hopper.wait({&weights});
-    }
+    addBeside(
+        hopper, hasRoom, *ofKeys, dS,
+        [&] {
+          startColumnProduct(hopper, *ofKeys, dS, tileColumns(q1),
+                             kernel.element);
+        },
+        weights,
+        [&] {
+          startRowProduct(hopper, weights,
+                          rows(spec.hasSecondKeys() ? layout.queryBytes : 0),
+                          tileRows(q2), spec.headDim, kernel.element);
+        });
     RowFragments slopesOfSecond;
     tiles.weigh(weights, where, numberOf(Lse2), slopesOfSecond);
     for (auto [n, fragment] : llvm::enumerate(weights))

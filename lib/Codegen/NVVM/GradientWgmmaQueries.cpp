@@ -121,25 +121,10 @@ void WgmmaGradientQueries::computeTile(Value firstKey,
   if (spec.maps == 2) {
     Sums second = hopper.undefined(keys / 8);
     hopper.fence();
-    auto startSecond = [&] {
-      startScores(/*map=*/1, second, position);
-      hopper.commit();
-    };
-    auto addFirst = [&] {
-      startAdding(/*map=*/0, sums[0], dS, position);
-      hopper.commit();
-    };
-    if (hasRoom) {
-      startSecond();
-      addFirst();
-      hopper.wait({&second}, /*operands=*/{}, /*pending=*/1);
-    } else {
-      addFirst();
-      hopper.wait({&sums[0]}, dS);
-      hopper.fence();
-      startSecond();
-      hopper.wait({&second});
-    }
+    addBeside(
+        hopper, hasRoom, sums[0], dS,
+        [&] { startAdding(/*map=*/0, sums[0], dS, position); }, second,
+        [&] { startScores(/*map=*/1, second, position); });
     RowFragments slopesOfSecond;
     weigh(/*map=*/1, second, where, slopesOfSecond);
     if (hasRoom)

@@ -51,6 +51,29 @@ void mlir::diffattn::gpucode::meetReaders(GpuBuilder &b) {
                  WgmmaBarriers::kReadingThreads);
 }
 
+void mlir::diffattn::gpucode::addBeside(HopperBuilder &hopper, bool hasRoom,
+                                        HopperBuilder::Sums &sums,
+                                        MutableArrayRef<Fragment> operands,
+                                        function_ref<void()> startAdding,
+                                        HopperBuilder::Sums &next,
+                                        function_ref<void()> startNext) {
+  auto start = [&](function_ref<void()> product) {
+    product();
+    hopper.commit();
+  };
+  if (hasRoom) {
+    start(startNext);
+    start(startAdding);
+    hopper.wait({&next}, /*operands=*/{}, /*pending=*/1);
+    return;
+  }
+  start(startAdding);
+  hopper.wait({&sums}, operands);
+  hopper.fence();
+  start(startNext);
+  hopper.wait({&next});
+}
+
 PanelRows mlir::diffattn::gpucode::getGroupRows(AttentionKernel &kernel,
                                                 TensorRing &ring, Value group,
                                                 int64_t offset) {

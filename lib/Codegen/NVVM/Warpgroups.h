@@ -36,6 +36,15 @@ struct WarpgroupRegisters {
 /// numbers are computed anew for each tile, and that product ends first.
 inline constexpr int64_t kMostSumsWithRoom = 96;
 
+/// Starts the product `startAdding` to `sums`, which reads `operands`, and the
+/// product `startNext`, whose result `next` is there then. With room the next
+/// one comes first, and the other one is the caller's to wait for; without,
+/// that one ends before the next begins.
+void addBeside(HopperBuilder &hopper, bool hasRoom, HopperBuilder::Sums &sums,
+               MutableArrayRef<Fragment> operands,
+               function_ref<void()> startAdding, HopperBuilder::Sums &next,
+               function_ref<void()> startNext);
+
 /// Emits the rest of a kernel by warpgroups: makes the barriers of `ring`; then
 /// warpgroup 0 runs the code of `bring`, and 1 and 2 that of `multiply`.
 void emitWarpgroups(AttentionKernel &kernel, TensorRing &ring,

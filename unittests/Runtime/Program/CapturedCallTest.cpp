@@ -11,10 +11,10 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/CapturedCall.h"
 
+#include "MockProgram.h"
+
 #include "gtest/gtest.h"
 
-#include <cstring>
-#include <dlfcn.h>
 #include <sstream>
 
 using namespace diffattn_rt;
@@ -23,38 +23,21 @@ namespace {
 
 template <typename Function>
 Function lookUp(const char *name) {
-  void *handle = dlopen(MOCK_CUDA, RTLD_NOW | RTLD_LOCAL);
-  return reinterpret_cast<Function>(dlsym(handle, name));
+  return ::lookUp<Function>(MOCK_CUDA, name);
 }
 
-/// Stands for compiled code: f(x in place [2] f32, y [3] f32) -> (x, z [2]
-/// f32). z = 10 y[:2], multiplied on the way by a 1x1 matrix of ones; x *= 2.
-/// y[2] is the word of an assertion. Its workspace is more than a first block.
+/// Stands for compiled code, which makes z = 10 y[:2], multiplied on the way by
+/// a 1x1 matrix of ones. Its workspace is more than a first block.
 void compiled(void **pointers) {
-  auto *results = static_cast<int64_t *>(pointers[0]);
-  const auto *x = static_cast<int64_t *>(pointers[1]);
-  const auto *y = static_cast<int64_t *>(pointers[2]);
-  auto at = [](int64_t address) { return reinterpret_cast<void *>(address); };
+  const int64_t y = addressOf(pointers, 2);
   diffattn_rt_device_alloc(1 << 20);
   void *more = diffattn_rt_device_alloc(4 << 20);
   void *z = diffattn_rt_device_alloc(8);
-  diffattn_rt_device_copy(more, at(y[1]), 8);
+  diffattn_rt_device_copy(more, toPointer(y), 8);
   diffattn_rt_device_gemm(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 2, 1, 1,
-                          more, 1, at(y[1] + 4), 1, 0, z, 1, 0, 1, 0, 0, 0);
-  auto scale = [](void *values, float factor) {
-    uint64_t words[3] = {reinterpret_cast<uint64_t>(values), 2, 0};
-    memcpy(&words[2], &factor, 4);
-    const diffattn_launch_shape shape = {{1, 1, 1}, {32, 1, 1}, 64 << 10};
-    diffattn_rt_device_launch(0, &shape, words);
-  };
-  diffattn_rt_device_copy(z, at(y[1]), 8);
-  scale(z, 10);
-  scale(at(x[1]), 2);
-  diffattn_rt_device_check(at(y[1] + 8), "expected a\0expected b\0");
-  memcpy(results, x, 5 * 8);
-  const int64_t address = reinterpret_cast<int64_t>(z);
-  const int64_t placed[5] = {address, address, 0, 2, 1};
-  memcpy(results + 5, placed, sizeof placed);
+                          more, 1, toPointer(y + 4), 1, 0, z, 1, 0, 1, 0, 0, 0);
+  diffattn_rt_device_copy(z, toPointer(y), 8);
+  scaleAndReturn(pointers, z);
 }
 
 class CapturedCallTest : public testing::Test {

@@ -13,23 +13,16 @@
 // text, and leave nothing behind; an open program must then compute as before.
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Runtime/Program/Program.h"
+#include "MockProgram.h"
 
 #include "gtest/gtest.h"
 
-#include <cstring>
-#include <dlfcn.h>
 #include <iostream>
 
 using namespace diffattn_rt;
 
 namespace {
 
-template <typename Function>
-Function lookUp(const char *library, const char *name) {
-  void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  return reinterpret_cast<Function>(dlsym(handle, name));
-}
 long live(const char *kind) {
   return lookUp<long (*)(const char *)>(MOCK_CUDA, "mock_cuda_live")(kind);
 }
@@ -50,36 +43,19 @@ long countProductCalls() {
 /// The weight and the constant of the program.
 diffattn_weight slots[2];
 
-/// Stands for compiled code: f(x in place [2] f32, y [3] f32) -> (x, z [2]
-/// f32). z = 10 y[:2], x *= 2, and y[2] is the word of an assertion. The mock
-/// computes products at once, captured or not, so nothing depends on theirs.
+/// Stands for compiled code, which makes z = 10 y[:2]. The mock computes
+/// products at once, captured or not, so nothing depends on theirs.
 void compiled(void **pointers) {
-  auto *results = static_cast<int64_t *>(pointers[0]);
-  const auto *x = static_cast<int64_t *>(pointers[1]);
-  const auto *y = static_cast<int64_t *>(pointers[2]);
-  auto at = [](int64_t address) { return reinterpret_cast<void *>(address); };
+  void *y = toPointer(addressOf(pointers, 2));
   diffattn_rt_device_alloc(1 << 20);
   void *more = diffattn_rt_device_alloc(4 << 20);
   void *z = diffattn_rt_device_alloc(8);
   diffattn_rt_device_copy(more, slots[1].data, 4);
   diffattn_rt_device_fill(z, 0, 8);
-  diffattn_rt_device_gemm(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 2, 1, 1,
-                          at(y[1]), 1, slots[0].data, 1, 0, more, 1, 0, 1, 0, 0,
-                          0);
-  diffattn_rt_device_copy(z, at(y[1]), 8);
-  auto scale = [](void *values, float factor) {
-    uint64_t words[3] = {reinterpret_cast<uint64_t>(values), 2, 0};
-    memcpy(&words[2], &factor, 4);
-    const diffattn_launch_shape shape = {{1, 1, 1}, {32, 1, 1}, 64 << 10};
-    diffattn_rt_device_launch(0, &shape, words);
-  };
-  scale(z, 10);
-  scale(at(x[1]), 2);
-  diffattn_rt_device_check(at(y[1] + 8), "expected a\0expected b\0");
-  memcpy(results, x, 5 * 8);
-  const int64_t address = reinterpret_cast<int64_t>(z);
-  const int64_t placed[5] = {address, address, 0, 2, 1};
-  memcpy(results + 5, placed, sizeof placed);
+  diffattn_rt_device_gemm(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 2, 1, 1, y,
+                          1, slots[0].data, 1, 0, more, 1, 0, 1, 0, 0, 0);
+  diffattn_rt_device_copy(z, y, 8);
+  scaleAndReturn(pointers, z);
 }
 
 /// A program of the one function above.
