@@ -38,7 +38,7 @@ INTEGRATION = {"models", "fuzz", "test_docs.py", "test_install.py", "test_wheel.
                "test_step_benchmark.py", "test_training_benchmark.py"}
 
 #: The rooms and files whose tests compile whole programs to see what they compute: without --full their machine code is made quickly
-#: (DIFFATTN_QUICK_CODE), which halves what they take. Kernels and bits are judged by optimized code, in the other rooms and in those of EXACT.
+#: (DIFFATTN_QUICK_CODE), since most of what they take is compiling. Kernels and bits are judged by optimized code, in the other rooms and in those of EXACT.
 QUICK = {"models", "torch", "onnx", "jax", "graphs"}
 EXACT = {"test_batch_invariant.py", "test_golden.py"}
 

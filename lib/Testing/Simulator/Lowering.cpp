@@ -94,8 +94,8 @@ Value *Lowering::flush(IRBuilder<> &builder, Value *value) {
 
 /// Puts the parts of aggregates where they are taken out again. Without that
 /// FastISel gives up each block that has an aggregate, and SelectionDAG takes
-/// time that grows with the square of its parts: half of all time of tests with
-/// products by warpgroups.
+/// time that grows with the square of its parts, which of products by
+/// warpgroups are many.
 static void forwardParts(Function &function) {
   SmallVector<WeakTrackingVH> aggregates;
   for (Instruction &instruction : make_early_inc_range(instructions(function)))
