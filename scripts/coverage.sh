@@ -32,9 +32,7 @@ mkdir -p "$build/profiles"
 export LLVM_PROFILE_FILE=$build/profiles/%m%c.profraw
 if [ $report = 0 ]; then
   setup_test_packages
-  library=$("$(llvm_bin)/clang" -print-file-name=libclang_rt.profile-x86_64.a)
-  # Without the library clang prints the bare name.
-  [ -e "$library" ] || need_packages "$library":libclang-rt-22-dev
+  clang_runtime profile-x86_64.a >/dev/null
   setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
   # Most of the optimizer takes as long as all the rest, and changes no count.
   configure DIFFATTN_COVERAGE=ON DIFFATTN_TESTS=ON "CMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"

@@ -56,10 +56,8 @@ is_python() { [[ " ${python[*]} " == *" $1 "* ]]; }
 any() { local test=$1 target; shift; for target in "$@"; do if "$test" "$target"; then return 0; fi; done; return 1; }
 is_cpp() { ! is_python "$1"; }
 if any is_cpp "${targets[@]}"; then
-  library=$("$(llvm_bin)/clang" -print-file-name=libclang_rt.fuzzer-x86_64.a)
-  # Without the library clang prints the bare name.
   setup_packages
-  [ -e "$library" ] || need_packages "$library":libclang-rt-22-dev
+  clang_runtime fuzzer-x86_64.a >/dev/null
   configure DIFFATTN_FUZZERS=ON DIFFATTN_TESTS=OFF
   build_targets diffattn-fuzz
 fi
@@ -95,8 +93,8 @@ run() {
   else
     program=("$build/fuzz/diffattn-fuzz")
   fi
-  "${program[@]}" --target="$1" -dict="$words" -max_len=4096 -timeout=30 -rss_limit_mb=6000 -print_final_stats=1 -max_total_time=$share \
-    -artifact_prefix="$build/found/$1/" "${@:2}" "$build/corpus/$1" "$seeds" >"$log" 2>&1 || status=$?
+  "${program[@]}" --target="$1" -dict="$words" -max_len=4096 -timeout=30 -rss_limit_mb=6000 -detect_leaks=0 -print_final_stats=1 \
+    -max_total_time=$share -artifact_prefix="$build/found/$1/" "${@:2}" "$build/corpus/$1" "$seeds" >"$log" 2>&1 || status=$?
   # Also of a run that ends at a finding.
   printf '%s\t%s\t%s\n' "$1" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)" $((SECONDS - begin)) >>"$build/counts.tsv"
   return $status

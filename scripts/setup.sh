@@ -74,6 +74,19 @@ setup_wheel_packages() {
   setup_packages "${wheel_packages[@]}" "$@"
 }
 
+# clang_runtime NAME: the path of Clang's runtime library of that name, libclang_rt.NAME; installs it if it is missing. Call it once
+# setup_packages has installed Clang.
+clang_runtime() {
+  local library
+  # Without the library clang prints the bare name.
+  library=$("$(llvm_bin)/clang" -print-file-name="libclang_rt.$1")
+  if [ ! -e "$library" ]; then
+    need_packages "$library":libclang-rt-22-dev >&2
+    library=$("$(llvm_bin)/clang" -print-file-name="libclang_rt.$1")
+  fi
+  echo "$library"
+}
+
 # pip's own words are shown only when it fails.
 pip_run() {
   "$venv/bin/python" -m pip --disable-pip-version-check -q "$@" >"$venv/pip.log" 2>&1 || {

@@ -6,11 +6,9 @@
 set -euo pipefail
 export DIFFATTN_BUILD_DIR=${DIFFATTN_BUILD_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build-asan}
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-clang_runtime() { "$(llvm_bin)/clang" -print-file-name=libclang_rt.asan-x86_64.so; }
 
 setup_test_packages
-# Without the library clang prints the bare name.
-[ -e "$(clang_runtime)" ] || need_packages "$(clang_runtime)":libclang-rt-22-dev
+library=$(clang_runtime asan-x86_64.so)
 setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
 configure DIFFATTN_SANITIZE=ON DIFFATTN_TESTS=ON
 build_targets
@@ -32,13 +30,13 @@ failed=()
 # Python and stock MLIR tools load our libraries, and the sanitizer's runtime must come first in a process. Not in lit's own, which
 # was seen to hang in it after a fork.
 say "lit"
-DIFFATTN_PRELOAD=$(clang_runtime) "$venv/bin/python" "$(llvm_bin)/lit" -s -v "$build/test" || failed+=(lit)
+DIFFATTN_PRELOAD=$library "$venv/bin/python" "$(llvm_bin)/lit" -s -v "$build/test" || failed+=(lit)
 
 say "GoogleTest"
 DIFFATTN_FUZZ_CASES=${DIFFATTN_FUZZ_CASES:-15000} run_unit_tests
 
 say "pytest"
-(cd "$root" && LD_PRELOAD=$(clang_runtime) "$venv/bin/python" -m pytest -q --capture=sys -m "not oracle" test/python --ignore=test/python/tools/test_docs.py \
+(cd "$root" && LD_PRELOAD=$library "$venv/bin/python" -m pytest -q --capture=sys -m "not oracle" test/python --ignore=test/python/tools/test_docs.py \
   --ignore=test/python/tools/test_source_rules.py --ignore=test/python/tools/test_wheel_binary.py --ignore=test/python/tools/test_step_benchmark.py \
   --deselect test/python/runtime/test_runtime.py::test_a_whole_model_compiles_and_loads_fast) || failed+=(pytest)
 

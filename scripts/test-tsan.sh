@@ -4,11 +4,9 @@
 set -euo pipefail
 export DIFFATTN_BUILD_DIR=${DIFFATTN_BUILD_DIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build-tsan}
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-library=$("$(llvm_bin)/clang" -print-file-name=libclang_rt.tsan-x86_64.a)
 
 setup_test_packages
-# Without the library clang prints the bare name.
-[ -e "$library" ] || need_packages "$library":libclang-rt-22-dev
+clang_runtime tsan-x86_64.a >/dev/null
 # oneDNN has threads of its own, which are not instrumented: products are the runtime's.
 configure DIFFATTN_TSAN=ON DIFFATTN_ONEDNN=OFF DIFFATTN_TESTS=ON
 build_targets BundleCallTests

@@ -51,6 +51,25 @@ def test_a_fault_is_found(command, fault):
     assert got is None if fault is None else fault in got
 
 
+def installs_too_late(script):
+    """Whether the text of a script runs LLVM's tools in a line above the one that installs them. A script that installs nothing is given
+    a build."""
+    lines = [line for line in script.splitlines() if not line.lstrip().startswith("#")]
+    first = {name: next((i for i, line in enumerate(lines) if re.search(pattern, line)), None)
+             for name, pattern in [("tools", r"\b(llvm_bin|clang_runtime)\b"), ("packages", r"\bsetup_(\w+_)?packages\b")]}
+    return None not in first.values() and first["tools"] < first["packages"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts").glob("*.sh")), ids=lambda path: path.name)
+def test_scripts_install_tools_before_they_run_them(path):
+    assert path.name == "setup.sh" or not installs_too_late(path.read_text())
+
+
+def test_a_script_that_installs_too_late_is_seen():
+    script = (ROOT / "scripts/fuzz.sh").read_text()
+    assert installs_too_late(script.replace("  setup_packages\n", "").replace("  configure", "  setup_packages\n  configure"))
+
+
 def test_tests_run_with_and_without_assertions():
     lines = set(commands(yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())))
     assert {".ci/run", "scripts/test.sh --assertions"} <= lines
