@@ -281,8 +281,13 @@ def test_scores(kind, load):
     while logits is None:
         scores, logits = sequences.score(sequence)
         parts.append(scores)
+    assert same(Alone(plain, prompt).logits, logits)
     whole = plain.forward([prompt])[0]
-    assert same(whole[-1], logits)
+    # phi4flash attends with the last token alone in some layers, which splits keys (docs/numerics.md).
+    if kind == "phi4flash":
+        np.testing.assert_allclose(logits, whole[-1], rtol=1e-5, atol=1e-5)
+    else:
+        assert same(whole[-1], logits)
     exact = whole.astype(np.float64)
     exact -= exact.max(-1, keepdims=True)
     exact -= np.log(np.exp(exact).sum(-1, keepdims=True))
