@@ -55,7 +55,7 @@ class Compilation {
 public:
   Compilation(llvm::StringRef ir, const CompileOptions &options,
               const ExecutionTarget &target)
-      : options(options), source(makeRegistry(), ir, options.inputName),
+      : options(options), source(getRegistry(), ir, options.inputName),
         context(source.getContext()), module(source.getModule()),
         diagnostics(source.getDiagnostics()) {
     // The reference, which results are checked against, runs on the CPU alone.
@@ -120,12 +120,16 @@ private:
       (void)llvmContext.release();
     llvmContexts.clear();
   }
-  static DialectRegistry makeRegistry() {
-    DialectRegistry registry;
-    mlir::registerAllDialects(registry);
-    mlir::registerAllExtensions(registry);
-    mlir::registerAllToLLVMIRTranslations(registry);
-    mlir::diffattn::registerAllDialects(registry);
+  /// The dialects of all modules: filling it takes time, so it is done once.
+  static const DialectRegistry &getRegistry() {
+    static const DialectRegistry registry = [] {
+      DialectRegistry made;
+      mlir::registerAllDialects(made);
+      mlir::registerAllExtensions(made);
+      mlir::registerAllToLLVMIRTranslations(made);
+      mlir::diffattn::registerAllDialects(made);
+      return made;
+    }();
     return registry;
   }
 
