@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import os
 import signal
 import sys
@@ -174,11 +175,15 @@ _seen: list[str] = []
 
 @functools.lru_cache
 def _watch() -> None:
+    from diffattn.serving import template_worker
+
     def hook(event: str, arguments) -> None:
         if _watched and event.startswith(_FORBIDDEN):
             _seen.append(event)
 
     sys.addaudithook(hook)
+    # Imports what any template needs, as the process of templates does before it reads one.
+    template_worker.compiled(r"{{ '\n' | tojson }}").render()
 
 
 def _out_of_time(number, frame):
@@ -193,7 +198,6 @@ def chat_template(data: bytes) -> bool:
     messages = [{"role": "user", "content": "Hi <b>"}, {"role": "assistant", "content": ""}]
     variables = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True, "bos_token": "<s>"}
     _watch()
-    template_worker.compiled(r"{{ '\n' | tojson }}").render()
     former = signal.signal(signal.SIGALRM, _out_of_time)
     signal.setitimer(signal.ITIMER_REAL, 2)
     try:
@@ -240,6 +244,17 @@ def onnx(data: bytes) -> bool:
     return _taken(read)
 
 
+_modules = itertools.count()
+
+
+@functools.lru_cache(maxsize=1)
+def _jax_context(generation: int):
+    """A context of MLIR for many modules: to make one takes longer than most of them, and each keeps its types for good."""
+    from diffattn.jax import stablehlo as reader
+
+    return reader.make_context()
+
+
 def stablehlo(data: bytes) -> bool:
     """The text of a module, of whose sizes those that are not known become 2."""
     from diffattn.errors import IRError
@@ -250,7 +265,7 @@ def stablehlo(data: bytes) -> bool:
             text = data.decode()
         except UnicodeDecodeError:
             raise IRError("expected text") from None
-        module = reader.parse(reader.make_context(), text)
+        module = reader.parse(_jax_context(next(_modules) // 256), text)
         with module.context:
             arguments, _ = reader.signature(module)
         reader.lower(module, "f", arguments, [tuple(2 if isinstance(size, str) else size for size in value.sizes) for value in arguments])
