@@ -15,6 +15,8 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MathExtras.h"
 
+#include <utility>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 using llvm::StringRef;
@@ -29,9 +31,10 @@ static constexpr int64_t kMaxConstantBytes = int64_t(1) << 30;
 
 namespace {
 
-/// Goes over MLIR text once and follows brackets, minus signs and the aliases
-/// `#name = ...` and `!name = ...`. It need not understand the rest: where it
-/// counts too much, it is by the few brackets of one line.
+/// Goes over MLIR text once and follows brackets, minus signs, the aliases
+/// `#name = ...` and `!name = ...`, and properties of linalg's ops. It need not
+/// understand the rest: where it counts too much, it is by the few brackets of
+/// one line.
 class TextScan {
 public:
   explicit TextScan(StringRef text) : text(text) {}
@@ -67,6 +70,14 @@ private:
         (isNamePart(c) || StringRef("%\"^").contains(c)))
       current = nullptr;
     lineStarts = false;
+    const bool ofLinalg = std::exchange(followsLinalg, false);
+    if (std::exchange(beginsProperties, ofLinalg && c == '<') && c != '{') {
+      fault = ("expected properties of an op of linalg in braces, but got "
+               "others at byte " +
+               Twine(at))
+                  .str();
+      return;
+    }
     last = text.substr(at).starts_with("->") ? ':' : c;
     if (c == '"') {
       skipString();
@@ -74,7 +85,10 @@ private:
                isNamePart(text[at + 1])) {
       readAlias();
     } else if (isNamePart(c)) {
+      const size_t begin = at;
       at = std::min(text.find_if_not(isNamePart, at), text.size());
+      // A number may stand before it.
+      followsLinalg = text.slice(begin, at).contains("linalg.");
     } else if (c == '-' && !text.substr(at).starts_with("->")) {
       ++at;
       ++minuses;
@@ -159,6 +173,9 @@ private:
   /// The first character of the token before, an arrow's as a colon.
   char last = '\n';
   bool lineStarts = true;
+  /// Whether the token before is an op of linalg, or the `<` behind one. Its
+  /// parser takes what follows for a dictionary, whatever it is.
+  bool followsLinalg = false, beginsProperties = false;
   int64_t depth = 0, minuses = 0;
   llvm::StringMap<Alias> aliases;
   /// The alias whose value is being read.

@@ -7,7 +7,8 @@
 //
 // MLIR's parser and printer call themselves once for each level of nesting, and
 // LLVM ends the process when memory runs out. Both are bounded here, before
-// either can happen.
+// either can happen. Text that makes the parser read from a wrong address is
+// refused too.
 //
 #ifndef DIFFATTN_LIB_COMPILER_INPUTLIMITS_H
 #define DIFFATTN_LIB_COMPILER_INPUTLIMITS_H
@@ -21,9 +22,9 @@
 namespace mlir::diffattn {
 
 /// Checks MLIR text before it is parsed: at most 256 levels of brackets, of
-/// minus signs and of aliases that stand for one another, and aliases that
-/// stand for at most a million parts. Empty if the text keeps to that, else
-/// "expected at most ...".
+/// minus signs and of aliases that stand for one another, aliases that stand
+/// for at most a million parts, and properties of linalg's ops in braces. Empty
+/// if the text keeps to that, else "expected ...".
 std::string findTextBeyondLimits(llvm::StringRef text);
 
 /// Checks the types and constants of a parsed module: integers of at most 128

@@ -53,6 +53,10 @@ TEST(InputLimits, TextWithinThem) {
         repeat("#a = 1 : i32\n", 1000) + repeat("foo #a ", 1000),
         // Operands of ops are not part of the alias above them.
         aliases('!', "f32", "tuple<{}, {}>", 15) + repeat("foo !a15\n", 1000),
+        std::string("linalg.fill<{operandSegmentSizes = array<i32: 1, 1>}> "
+                    "ins(%a : f32)"),
+        std::string("#linalg.iterator_type<parallel> #linalg<x<1>> linalg.y"),
+        std::string("\"linalg.fill\"<1> // linalg.fill<1>"),
         std::string("\"unfinished \\"), std::string("#"), std::string("-")})
     EXPECT_EQ(findTextBeyondLimits(text), "") << text.substr(0, 200);
 }
@@ -74,7 +78,11 @@ TEST(InputLimits, TextBeyondThem) {
       {aliases('!', "f32", "() ->\ntuple<{}>", 200), "256 levels of aliases"},
       {aliases('#', "loc(unknown)", "loc(callsite({} at {}))", 40),
        "1000000 parts"},
-      {aliases('!', "f32", "tuple<{}, {}>", 20), "1000000 parts"}};
+      {aliases('!', "f32", "tuple<{}, {}>", 20), "1000000 parts"},
+      {"linalg.fill<f32>",
+       "properties of an op of linalg in braces, but got others at byte 12"},
+      {"#a = 1 : i32\n%0 = linalg.generic // with\n< #a>", "in braces"},
+      {"#a = 4linalg.fill<\"x\">", "in braces"}};
   for (const auto &[text, fault] : cases)
     EXPECT_NE(findTextBeyondLimits(text).find(fault), std::string::npos)
         << fault << "\n"
