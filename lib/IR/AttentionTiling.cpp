@@ -100,9 +100,10 @@ LogicalResult AttentionOp::getIterationDomainTileFromResultTile(
     OpBuilder &b, unsigned resultNumber, ArrayRef<OpFoldResult> offsets,
     ArrayRef<OpFoldResult> sizes, SmallVectorImpl<OpFoldResult> &domainOffsets,
     SmallVectorImpl<OpFoldResult> &domainSizes) {
-  int64_t heads = headAxis(getOLayout()), length = lengthAxis(getOLayout());
-  if (ShapedType::isDynamic(getSignalHeads()))
+  // A tile has one result; others have no fourth axis.
+  if (getNumResults() > 1 || ShapedType::isDynamic(getSignalHeads()))
     return failure();
+  int64_t heads = headAxis(getOLayout()), length = lengthAxis(getOLayout());
   int64_t perGroup = getSignalHeads() / countHeadGroups(*this);
   std::optional<int64_t> headSize = getConstantIntValue(sizes[heads]);
   std::optional<int64_t> headOffset = getConstantIntValue(offsets[heads]);

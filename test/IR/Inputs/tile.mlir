@@ -1,4 +1,4 @@
-// Strategies of tiling.mlir, apart from it so that the program that runs has none.
+// Strategies of tiling*.mlir, apart from them so that the programs that run have none.
 module attributes {transform.with_named_sequence} {
   transform.named_sequence @tile_attention(%root: !transform.any_op {transform.readonly}) {
     %op = transform.structured.match ops{["diffattn.attention"]} in %root
@@ -36,6 +36,27 @@ module attributes {transform.with_named_sequence} {
         : (!transform.any_op) -> !transform.any_op
     %t, %loops:4 = transform.structured.tile_using_for %op tile_sizes [1, 1, 3, 2]
         : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)
+    transform.yield
+  }
+  transform.named_sequence @fuse_into_heads(%root: !transform.any_op {transform.readonly}) {
+    %op = transform.structured.match ops{["linalg.generic"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %t, %loops:3 = transform.structured.fuse %op tile_sizes [1, 1, 2]
+        : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)
+    transform.yield
+  }
+  transform.named_sequence @fuse_into_queries(%root: !transform.any_op {transform.readonly}) {
+    %op = transform.structured.match ops{["linalg.generic"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %t, %loops:2 = transform.structured.fuse %op tile_sizes [1, 0, 2]
+        : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
+    transform.yield
+  }
+  transform.named_sequence @fuse_into_values(%root: !transform.any_op {transform.readonly}) {
+    %op = transform.structured.match ops{["linalg.generic"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %t, %loops:3 = transform.structured.fuse %op tile_sizes [1, 0, 2, 3]
+        : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)
     transform.yield
   }
 }

@@ -8,6 +8,8 @@
 
 #include "llvm/Support/Memory.h"
 
+#include <numeric>
+
 using namespace mlir::diffattn::sim;
 
 namespace {
@@ -134,6 +136,47 @@ TEST_F(MemoryTest, LoadBeforeTheBeginning) {
   EXPECT_EQ(report.faults[0].message,
             "4 bytes at -4 of buffer in, which has 256 bytes");
   EXPECT_EQ(report.faults[0].count, 64u);
+}
+
+TEST_F(MemoryTest, BlocksOfMemoryAreCheckedAsAWhole) {
+  // Each thread copies four words, and clears the last one of the copy.
+  const std::string text = R"(
+define ptx_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out, i32 %shift, i64 %bytes) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %from = getelementptr [4 x i32], ptr addrspace(1) %in, i32 %tid
+  %shifted = add i32 %tid, %shift
+  %to = getelementptr [4 x i32], ptr addrspace(1) %out, i32 %shifted
+  call void @llvm.memcpy.p1.p1.i64(ptr addrspace(1) align 4 %to, ptr addrspace(1) align 4 %from, i64 16, i1 false)
+  %last = getelementptr i32, ptr addrspace(1) %to, i32 3
+  call void @llvm.memset.p1.i64(ptr addrspace(1) align 4 %last, i8 0, i64 4, i1 false)
+  ret void
+}
+)";
+  ASSERT_EQ(compile(text), "");
+  std::vector<int> in(128), out(128, -1);
+  std::iota(in.begin(), in.end(), 1);
+  auto run = [&](int shift) {
+    return launch(32, {buffer(in, "in"), buffer(out, "out"),
+                       KernelArgument::i32(shift), KernelArgument::i64(16)});
+  };
+  EXPECT_EQ(run(0).str(), "");
+  for (int i = 0; i < 128; ++i)
+    EXPECT_EQ(out[i], i % 4 == 3 ? 0 : in[i]) << i;
+  LaunchReport report = run(1);
+  ASSERT_EQ(report.faults.size(), 2u) << report.str();
+  EXPECT_EQ(report.faults[0].message,
+            "16 bytes at 512 of buffer out, which has 512 bytes");
+  EXPECT_EQ(report.faults[0].where.op, "memcpy to");
+  EXPECT_EQ(report.faults[1].message,
+            "4 bytes at 524 of buffer out, which has 512 bytes");
+  EXPECT_EQ(report.faults[1].where.op, "memset");
+
+  EXPECT_NE(compile(replaced(text, "i64 16, i1", "i64 %bytes, i1"))
+                .find("a memory transfer of a length that is no constant"),
+            std::string::npos);
+  EXPECT_NE(compile(replaced(text, "i64 16, i1", "i64 32769, i1"))
+                .find("a memory transfer of more than 32 KiB"),
+            std::string::npos);
 }
 
 TEST_F(MemoryTest, HostPointersAreNoAddresses) {

@@ -154,6 +154,33 @@ meet:
   EXPECT_TRUE(launch(64, {buffer(out, "out")}).has(FaultKind::Race));
 }
 
+TEST_F(RacesTest, OneThreadExchanges) {
+  ASSERT_EQ(compile(R"(
+define ptx_kernel void @k(ptr addrspace(1) %out, ptr addrspace(1) %won) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %mine = add i32 %tid, 1
+  %pair = cmpxchg ptr addrspace(1) %out, i32 0, i32 %mine monotonic monotonic, align 4
+  %exchanged = extractvalue {i32, i1} %pair, 1
+  %one = zext i1 %exchanged to i32
+  %to = getelementptr i32, ptr addrspace(1) %won, i32 %tid
+  store i32 %one, ptr addrspace(1) %to, align 4
+  ret void
+}
+)"),
+            "");
+  for (uint64_t seed : {0, 1, 2}) {
+    std::vector<int> out(1), won(64, -1), expected(64);
+    SimOptions options;
+    options.seed = seed;
+    EXPECT_EQ(
+        launch(64, {buffer(out, "out"), buffer(won, "won")}, options).str(),
+        "");
+    ASSERT_TRUE(out[0] >= 1 && out[0] <= 64) << out[0];
+    expected[out[0] - 1] = 1;
+    EXPECT_EQ(won, expected) << seed;
+  }
+}
+
 TEST_F(RacesTest, SumsOfFloatsHaveAnOrder) {
   // Two warps, one after the other or at any time, to shared memory or to
   // global.
