@@ -9,8 +9,8 @@ cpp=(json safetensors weight-index npy signature manifest cache-record options b
 python=(config generation-config weight-header tokenizer requests chat-template onnx stablehlo saved-program)
 usage() {
   echo "usage: scripts/fuzz.sh [--seconds N] [--executions N] [--counts] [TARGET...]"
-  echo "  --seconds N     of all targets together; 60 without it, with --executions those of each target, 7200 without it"
-  echo "  --executions N  each target until its runs have so many in all; a later run goes on where this one was stopped"
+  echo "  --seconds N     of all targets together; 60 without it, with --executions those of all runs of a target, 7200 without it"
+  echo "  --executions N  each target until its runs have so many, or took --seconds; a later run goes on where this one was stopped"
   echo "  --counts        runs nothing; prints the executions and seconds of all runs so far as a table"
   echo "  TARGET          one of ${cpp[*]} ${python[*]}; all without one"
   echo "Inputs that lead on are kept in build-fuzz/corpus, findings in build-fuzz/found, counts in build-fuzz/counts.tsv."
@@ -82,7 +82,7 @@ export ASAN_SYMBOLIZER_PATH OMP_WAIT_POLICY=passive OMP_NUM_THREADS=1 OPENBLAS_N
 # Targets that read folders write each input to a file.
 [ ! -w /dev/shm ] || export TMPDIR=/dev/shm
 
-# run TARGET [OPTION...]: its words, and the ends of numbers, are put into inputs as they are.
+# run TARGET SECONDS [OPTION...]: its words, and the ends of numbers, are put into inputs as they are.
 run() {
   local seeds=$root/fuzz/corpus/$1 words=$build/words/$1 log=$build/logs/$1.log begin=$SECONDS status=0 program
   mkdir -p "$build/corpus/$1" "$build/found/$1" "$build/words" "$build/logs"
@@ -94,7 +94,7 @@ run() {
     program=("$build/fuzz/diffattn-fuzz")
   fi
   "${program[@]}" --target="$1" -dict="$words" -max_len=4096 -timeout=30 -rss_limit_mb=6000 -detect_leaks=0 -print_final_stats=1 \
-    -max_total_time=$share -artifact_prefix="$build/found/$1/" "${@:2}" "$build/corpus/$1" "$seeds" >"$log" 2>&1 || status=$?
+    -max_total_time="$2" -artifact_prefix="$build/found/$1/" "${@:3}" "$build/corpus/$1" "$seeds" >"$log" 2>&1 || status=$?
   # Also of a run that ends at a finding.
   printf '%s\t%s\t%s\n' "$1" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)" $((SECONDS - begin)) >>"$build/counts.tsv"
   return $status
@@ -102,11 +102,11 @@ run() {
 
 failed=()
 for target in "${targets[@]}"; do
-  options=()
+  options=("$share")
   if [ -n "$executions" ]; then
-    read -r n _ < <(sum "$target")
-    [ "$n" -lt "$executions" ] || continue
-    options=(-runs=$((executions - n)))
+    read -r n s < <(sum "$target")
+    [ "$n" -lt "$executions" ] && [ "$s" -lt "$share" ] || continue
+    options=($((share - s)) -runs=$((executions - n)))
   fi
   if run "$target" "${options[@]}"; then
     echo "$target: $(tail -1 "$build/counts.tsv" | awk -F '\t' '{ print $2 " executions in " $3 " s" }')"
