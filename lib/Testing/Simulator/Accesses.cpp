@@ -27,7 +27,7 @@ static bool isLocal(const Value *address) {
          isa<AllocaInst>(getUnderlyingObject(address, /*MaxLookup=*/0));
 }
 
-void Lowering::lowerAccess(Instruction &instruction) {
+Error Lowering::lowerAccess(Instruction &instruction) {
   Value *address =
       const_cast<Value *>(getLoadStorePointerOperand(&instruction));
   Site site;
@@ -62,13 +62,13 @@ void Lowering::lowerAccess(Instruction &instruction) {
     verb = "cmpxchg";
   }
   instruction.dropUnknownNonDebugMetadata();
-  if (isLocal(address))
-    return;
   site.space = address->getType()->getPointerAddressSpace();
   site.bytes = module.getDataLayout().getTypeStoreSize(type).getFixedValue();
   site.alignment = alignment.value();
-  uint32_t number = addSite(site, instruction,
-                            (verb + " " + Twine(site.bytes) + " bytes").str());
+  const std::string op = (verb + " " + Twine(site.bytes) + " bytes").str();
+  if (isLocal(address))
+    return lowerLocal(instruction, address, site.bytes, op);
+  uint32_t number = addSite(site, instruction, op);
   IRBuilder<> builder(&instruction);
   Value *host =
       resolve(builder, address, ConstantInt::get(i64, site.bytes), number);
@@ -82,16 +82,28 @@ void Lowering::lowerAccess(Instruction &instruction) {
     load->setAlignment(Align(1));
   if (auto *store = dyn_cast<StoreInst>(&instruction))
     store->setAlignment(Align(1));
+  return Error::success();
 }
 
 Error Lowering::lowerBlockTransfer(CallInst &call) {
   auto *transfer = cast<MemIntrinsic>(&call);
   IRBuilder<> builder(&call);
-  Value *bytes = builder.CreateZExtOrTrunc(transfer->getLength(), i64);
+  // With a length of 0 the address need not be valid, and a long range has no
+  // scratch to go to.
+  auto *length = dyn_cast<ConstantInt>(transfer->getLength());
+  if (!length)
+    return unsupported(call,
+                       "a memory transfer of a length that is no constant");
+  if (length->getZExtValue() > (1 << 15))
+    return unsupported(call, "a memory transfer of more than 32 KiB");
+  Value *bytes = builder.CreateZExtOrTrunc(length, i64);
   auto side = [&](Value *address, OpKind kind, MaybeAlign alignment,
-                  StringRef op) {
-    if (isLocal(address))
+                  StringRef op) -> Expected<Value *> {
+    if (isLocal(address)) {
+      if (Error error = lowerLocal(call, address, length->getZExtValue(), op))
+        return error;
       return builder.CreateAddrSpaceCast(address, pointer);
+    }
     Site site;
     site.kind = kind;
     site.space = address->getType()->getPointerAddressSpace();
@@ -99,24 +111,23 @@ Error Lowering::lowerBlockTransfer(CallInst &call) {
     site.bytes = 1;
     return resolve(builder, address, bytes, addSite(site, call, op));
   };
-  // With a length of 0 the address need not be valid, and a long range has no
-  // scratch to go to.
-  if (!isa<ConstantInt>(transfer->getLength()))
-    return unsupported(call,
-                       "a memory transfer of a length that is no constant");
-  if (cast<ConstantInt>(transfer->getLength())->getZExtValue() > (1 << 15))
-    return unsupported(call, "a memory transfer of more than 32 KiB");
   if (auto *set = dyn_cast<MemSetInst>(transfer)) {
-    Value *to =
+    Expected<Value *> to =
         side(set->getRawDest(), OpKind::Store, set->getDestAlign(), "memset");
-    builder.CreateMemSet(to, set->getValue(), bytes, MaybeAlign(1));
+    if (!to)
+      return to.takeError();
+    builder.CreateMemSet(*to, set->getValue(), bytes, MaybeAlign(1));
   } else {
     auto *move = cast<MemTransferInst>(transfer);
-    Value *from = side(move->getRawSource(), OpKind::Load,
-                       move->getSourceAlign(), "memcpy from");
-    Value *to = side(move->getRawDest(), OpKind::Store, move->getDestAlign(),
-                     "memcpy to");
-    builder.CreateMemMove(to, MaybeAlign(1), from, MaybeAlign(1), bytes);
+    Expected<Value *> from = side(move->getRawSource(), OpKind::Load,
+                                  move->getSourceAlign(), "memcpy from");
+    if (!from)
+      return from.takeError();
+    Expected<Value *> to = side(move->getRawDest(), OpKind::Store,
+                                move->getDestAlign(), "memcpy to");
+    if (!to)
+      return to.takeError();
+    builder.CreateMemMove(*to, MaybeAlign(1), *from, MaybeAlign(1), bytes);
   }
   call.eraseFromParent();
   return Error::success();

@@ -250,6 +250,25 @@ void Block::trap(uint32_t site) {
   stop();
 }
 
+void Block::stopUndefined(uint32_t site, int64_t offset) {
+  switch (siteAt(site).kind) {
+  case OpKind::LocalAccess:
+    report(FaultKind::OutOfBounds, site,
+           std::to_string(siteAt(site).bytes) + " bytes at " +
+               std::to_string(offset) + " of a variable of the thread");
+    break;
+  case OpKind::Division:
+    report(FaultKind::Undefined, site,
+           "an integer is divided by 0, or the quotient does not fit");
+    break;
+  default:
+    report(FaultKind::Undefined, site,
+           "the kernel reached code that it declares unreachable");
+    break;
+  }
+  stop();
+}
+
 void Block::reportIndex(int64_t index, uint32_t site) {
   report(FaultKind::Index, site,
          "an entry of " + siteAt(site).where.op + " is " +

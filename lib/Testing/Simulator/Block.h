@@ -112,6 +112,9 @@ public:
   void useRegisters(RegisterUse use, uint32_t site, uint32_t wgmma);
   void step(uint32_t site);
   void trap(uint32_t site);
+  /// Ends the launch where the site does what LLVM IR leaves undefined;
+  /// `offset` is that of an access to a variable of the thread.
+  void stopUndefined(uint32_t site, int64_t offset);
   void waitForKernels() { lanes[active].hasWaited = true; }
   /// Reports an index outside of the table that the site names.
   void reportIndex(int64_t index, uint32_t site);

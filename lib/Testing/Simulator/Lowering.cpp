@@ -112,12 +112,19 @@ static void forwardParts(Function &function) {
 }
 
 Error Lowering::lowerFunction(Function &function) {
-  SmallVector<Instruction *> accesses, calls;
+  SmallVector<Instruction *> accesses, calls, divisions, ends;
   for (Instruction &instruction : instructions(function)) {
+    if (auto *variable = dyn_cast<AllocaInst>(&instruction))
+      if (Error error = checkVariable(*variable))
+        return error;
     if (isa<LoadInst, StoreInst, AtomicRMWInst, AtomicCmpXchgInst>(instruction))
       accesses.push_back(&instruction);
     else if (isa<CallInst>(instruction))
       calls.push_back(&instruction);
+    else if (isa<UnreachableInst>(instruction))
+      ends.push_back(&instruction);
+    else if (instruction.isIntDivRem())
+      divisions.push_back(&instruction);
     else if (isa<InvokeInst, CallBrInst>(instruction) ||
              instruction.getOpcode() == Instruction::FRem)
       return unsupported(instruction, instruction.getOpcodeName());
@@ -132,7 +139,12 @@ Error Lowering::lowerFunction(Function &function) {
   out = entry.CreateAlloca(words);
   noteRegisters(function);
   for (Instruction *access : accesses)
-    lowerAccess(*access);
+    if (Error error = lowerAccess(*access))
+      return error;
+  for (Instruction *division : divisions)
+    lowerDivision(cast<BinaryOperator>(*division));
+  for (Instruction *end : ends)
+    lowerUnreachable(cast<UnreachableInst>(*end));
   for (Instruction *call : calls)
     if (Error error = lowerIntrinsic(cast<CallInst>(*call)))
       return error;
@@ -437,6 +449,13 @@ Expected<Lowered> mlir::diffattn::sim::lowerKernels(Module &module,
   for (Function *function : bodies)
     if (Error error = lowering.lowerFunction(*function))
       return error;
+  DenseMap<Function *, uint64_t> stackBytes;
+  for (LoweredKernel &kernel : result.kernels) {
+    auto bytes = findStackBytes(*module.getFunction(kernel.name), stackBytes);
+    if (!bytes)
+      return bytes.takeError();
+    kernel.stackBytes = *bytes;
+  }
   // Sites are numbered in 16 bits where each byte of shared memory has one.
   if (result.sites.size() > UINT16_MAX)
     return createStringError(inconvertibleErrorCode(),

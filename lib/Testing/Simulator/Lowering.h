@@ -35,6 +35,8 @@ struct LoweredKernel {
   uint32_t maxThreads = 0;
   /// From `nvvm.cluster_dim`.
   std::array<uint32_t, 3> cluster = {1, 1, 1};
+  /// Bytes of variables of a thread, with those of the functions that it calls.
+  uint64_t stackBytes = 0;
   /// Whether it waits for the kernels ahead of it.
   bool waitsForKernels = false;
 };
@@ -68,10 +70,20 @@ public:
 
 private:
   // Accesses.cpp.
-  void lowerAccess(llvm::Instruction &instruction);
+  llvm::Error lowerAccess(llvm::Instruction &instruction);
   llvm::Error lowerBlockTransfer(llvm::CallInst &call);
   llvm::Value *resolve(llvm::IRBuilder<> &builder, llvm::Value *pointer,
                        llvm::Value *bytes, uint32_t site);
+
+  // Undefined.cpp: checks of what LLVM IR leaves undefined.
+  void lowerDivision(llvm::BinaryOperator &division);
+  void lowerUnreachable(llvm::UnreachableInst &end);
+  /// An access of `bytes` bytes to a variable of the thread.
+  llvm::Error lowerLocal(llvm::Instruction &instruction, llvm::Value *address,
+                         uint64_t bytes, llvm::StringRef op);
+  llvm::Error checkVariable(llvm::AllocaInst &variable) const;
+  void checkDefined(llvm::IRBuilder<> &builder, llvm::Value *isFault,
+                    llvm::Value *offset, uint32_t site);
 
   // Intrinsics.cpp. `name` is without "llvm.nvvm.".
   llvm::Error lowerIntrinsic(llvm::CallInst &call);
@@ -137,6 +149,13 @@ private:
   PtxAsmReader asmReader;
   llvm::DenseMap<llvm::CallInst *, uint32_t> wgmmaSites;
 };
+
+/// Bytes of variables that a call of `function` needs at most, in its frame and
+/// below; `known` keeps them by function. Fails where a function calls itself,
+/// also by way of others.
+llvm::Expected<uint64_t>
+findStackBytes(llvm::Function &function,
+               llvm::DenseMap<llvm::Function *, uint64_t> &known);
 
 /// The words of all that is no wgmma.
 inline constexpr unsigned kCollectiveWords = 24;

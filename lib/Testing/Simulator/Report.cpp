@@ -44,6 +44,8 @@ llvm::StringRef mlir::diffattn::sim::stringifyFaultKind(FaultKind kind) {
     return "before the wait for earlier kernels";
   case FaultKind::Trap:
     return "trap";
+  case FaultKind::Undefined:
+    return "undefined";
   case FaultKind::NoProgress:
     return "no progress";
   }

@@ -82,6 +82,11 @@ static void simStep(uint32_t site) { Block::current()->step(site); }
 
 static void simTrap(uint32_t site) { Block::current()->trap(site); }
 
+static void simUndefined(uint32_t isFault, int64_t offset, uint32_t site) {
+  if (isFault)
+    Block::current()->stopUndefined(site, offset);
+}
+
 static void simIndex(uint32_t isOutside, int64_t index, uint32_t site) {
   if (isOutside)
     Block::current()->reportIndex(index, site);
@@ -109,6 +114,7 @@ mlir::diffattn::sim::getRuntimeSymbols() {
       {"diffattn_sim_permute", reinterpret_cast<void *>(&simPermute)},
       {"diffattn_sim_step", reinterpret_cast<void *>(&simStep)},
       {"diffattn_sim_trap", reinterpret_cast<void *>(&simTrap)},
+      {"diffattn_sim_undefined", reinterpret_cast<void *>(&simUndefined)},
       {"diffattn_sim_index", reinterpret_cast<void *>(&simIndex)},
       {"diffattn_sim_grid_wait", reinterpret_cast<void *>(&simGridWait)},
       {"diffattn_sim_exit", reinterpret_cast<void *>(&simExit)},

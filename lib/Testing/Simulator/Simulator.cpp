@@ -176,11 +176,14 @@ ArrayRef<KernelParameter> Simulator::getParameters(StringRef name) const {
       ->parameters;
 }
 
+/// Bytes of a thread's stack that calls of the runtime may take.
+static constexpr uint64_t kCallBytes = 16 << 10;
+
 /// Checks a launch as a driver does before it starts a kernel.
 static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
                          const LaunchShape &shape,
                          ArrayRef<KernelArgument> arguments,
-                         uint64_t staticBytes) {
+                         uint64_t staticBytes, uint64_t stackBytes) {
   const uint64_t threads = shape.block.count();
   if (threads == 0 || threads > chip.threadsPerBlock)
     return failure("expected a block of 1 to " + Twine(chip.threadsPerBlock) +
@@ -204,6 +207,11 @@ static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
     return failure("expected at most " + Twine(kernel.maxThreads) +
                    " threads for kernel @" + kernel.name + ", but got " +
                    Twine(threads));
+  if (kernel.stackBytes + kCallBytes > stackBytes)
+    return failure("expected at most " +
+                   Twine(stackBytes - std::min(stackBytes, kCallBytes)) +
+                   " bytes of variables in a thread, but kernel @" +
+                   kernel.name + " has " + Twine(kernel.stackBytes));
   const std::array<uint32_t, 3> &cluster = kernel.cluster;
   const uint64_t ranks = uint64_t(cluster[0]) * cluster[1] * cluster[2],
                  most = chip.capability >= 90 ? kMaxRanks : 1;
@@ -257,8 +265,8 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
     launch.shared.push_back({array.offset, array.bytes});
     launch.sharedEnd = std::max(launch.sharedEnd, array.offset + array.bytes);
   }
-  if (Error error =
-          checkLaunch(*kernel, impl->chip, shape, arguments, staticBytes))
+  if (Error error = checkLaunch(*kernel, impl->chip, shape, arguments,
+                                staticBytes, options.stackBytesPerThread))
     return std::move(error);
   if (shape.dynamicSharedBytes) {
     launch.shared.push_back(

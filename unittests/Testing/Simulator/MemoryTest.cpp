@@ -179,6 +179,102 @@ define ptx_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out, i32 %shif
             std::string::npos);
 }
 
+/// Kernels of which x86 code would end the process.
+TEST_F(MemoryTest, UndefinedCodeIsAFault) {
+  auto run = [&](const std::string &body, int n) {
+    EXPECT_EQ(compile("define ptx_kernel void @k(ptr addrspace(1) %out, i32 "
+                      "%n) {\n" +
+                      body + "}\n"),
+              "");
+    std::vector<int> out(1, -1);
+    LaunchReport report =
+        launch(1, {buffer(out, "out"), KernelArgument::i32(n)});
+    EXPECT_EQ(report.faults.size(), report.clean() ? 0u : 1u);
+    return report.clean() ? std::to_string(out[0])
+                          : (stringifyFaultKind(report.faults[0].kind) + ": " +
+                             report.faults[0].message + " [" +
+                             report.faults[0].where.op + "]")
+                                .str();
+  };
+  auto divide = [&](const std::string &operation, int n) {
+    return run("  %q = " + operation +
+                   ", %n\n  store i32 %q, ptr addrspace(1) %out\n  ret void\n",
+               n);
+  };
+  const std::string undivided =
+      "undefined: an integer is divided by 0, or the quotient does not fit [";
+  EXPECT_EQ(divide("udiv i32 7", 2), "3");
+  EXPECT_EQ(divide("sdiv i32 -7", 2), "-3");
+  EXPECT_EQ(divide("srem i32 -2147483647", -1), "0");
+  for (const char *name : {"udiv", "sdiv", "urem", "srem"})
+    EXPECT_EQ(divide(name + std::string(" i32 7"), 0), undivided + name + "]");
+  EXPECT_EQ(divide("sdiv i32 -2147483648", -1), undivided + "sdiv]");
+  EXPECT_EQ(divide("srem i32 -2147483648", -1), undivided + "srem]");
+  EXPECT_EQ(divide("udiv i32 -2147483648", -1), "0");
+
+  const std::string branch =
+      "  %ends = icmp eq i32 %n, 0\n  br i1 %ends, label %no, label %yes\n"
+      "no:\n  unreachable\nyes:\n  store i32 5, ptr addrspace(1) %out\n"
+      "  ret void\n";
+  EXPECT_EQ(run(branch, 1), "5");
+  EXPECT_EQ(run(branch, 0),
+            "undefined: the kernel reached code that it declares unreachable "
+            "[unreachable]");
+
+  const std::string variable =
+      "  %a = alloca [4 x i32]\n  %p = getelementptr i32, ptr %a, i32 %n\n"
+      "  store i32 9, ptr %p\n  %v = load i32, ptr %p\n"
+      "  store i32 %v, ptr addrspace(1) %out\n  ret void\n";
+  EXPECT_EQ(run(variable, 3), "9");
+  EXPECT_EQ(run(variable, 4), "out of bounds: 4 bytes at 16 of a variable of "
+                              "the thread [store 4 bytes]");
+  EXPECT_EQ(run(variable, -100000),
+            "out of bounds: 4 bytes at -400000 of a variable of the thread "
+            "[store 4 bytes]");
+}
+
+TEST_F(MemoryTest, StacksHaveAnEnd) {
+  const std::string start = "define ptx_kernel void @k(ptr addrspace(1) %out, "
+                            "i32 %n) {\n";
+  auto refuse = [&](const std::string &text) {
+    std::string message = compile(text);
+    EXPECT_NE(message, "") << text;
+    return message;
+  };
+  EXPECT_NE(refuse("define void @f(i32 %n) {\n  call void @g(i32 %n)\n  ret "
+                   "void\n}\ndefine void @g(i32 %n) {\n  call void @f(i32 "
+                   "%n)\n  ret void\n}\n" +
+                   start + "  call void @f(i32 %n)\n  ret void\n}\n")
+                .find("expected functions that do not call themselves"),
+            std::string::npos);
+  EXPECT_NE(refuse(start + "  %a = alloca i32, i32 %n\n  ret void\n}\n")
+                .find("a variable of a size that is computed in @k"),
+            std::string::npos);
+  for (const char *type : {"[300000 x i32]", "[4611686018427387904 x i32]",
+                           "{i8, [4294967296 x [4294967296 x i8]]}"})
+    EXPECT_NE(refuse(start + "  %a = alloca " + type + "\n  ret void\n}\n")
+                  .find("a variable of more than 1 MiB in @k"),
+              std::string::npos);
+  // A thread has 256 KiB by default, of which calls of the runtime take some.
+  const std::string callee =
+      "define void @f() {\n  %a = alloca [102400 x i8]\n  ret void\n}\n";
+  for (bool isDeep : {false, true}) {
+    ASSERT_EQ(compile(callee + start +
+                      (isDeep ? "  %b = alloca [153600 x i8]\n" : "") +
+                      "  call void @f()\n  ret void\n}\n"),
+              "");
+    std::vector<int> out(1);
+    auto report = simulator->launch(
+        "k", LaunchShape{{1, 1, 1}, {32, 1, 1}, 0},
+        {buffer(out, "out"), KernelArgument::i32(0)}, SimOptions());
+    EXPECT_EQ(static_cast<bool>(report), !isDeep);
+    if (!report)
+      EXPECT_NE(llvm::toString(report.takeError())
+                    .find("bytes of variables in a thread, but kernel @k has"),
+                std::string::npos);
+  }
+}
+
 TEST_F(MemoryTest, HostPointersAreNoAddresses) {
   ASSERT_EQ(compile(kCopy), "");
   std::vector<int> in(64), out(64);

@@ -71,6 +71,9 @@ enum class FaultKind : uint8_t {
   /// waited for the kernels ahead of it.
   Early,
   Trap,
+  /// A division of integers by 0 or with a quotient that does not fit, or code
+  /// that is declared unreachable: LLVM IR says nothing of what comes then.
+  Undefined,
   /// The limit of steps was reached.
   NoProgress,
 };
