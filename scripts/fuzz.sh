@@ -95,8 +95,9 @@ run() {
   fi
   "${program[@]}" --target="$1" -dict="$words" -max_len=4096 -timeout=30 -rss_limit_mb=6000 -detect_leaks=0 -print_final_stats=1 \
     -max_total_time="$2" -artifact_prefix="$build/found/$1/" "${@:3}" "$build/corpus/$1" "$seeds" >"$log" 2>&1 || status=$?
-  # Also of a run that ends at a finding.
-  printf '%s\t%s\t%s\n' "$1" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log" | tail -1)" $((SECONDS - begin)) >>"$build/counts.tsv"
+  # Also of a run that ends at a finding. One that is interrupted may have no number in its last lines, but has them on the way.
+  printf '%s\t%s\t%s\n' "$1" "$(sed -nE 's/^stat::number_of_executed_units: *//p; s/^#([0-9]+)\t.*/\1/p' "$log" | tail -1)" \
+    $((SECONDS - begin)) >>"$build/counts.tsv"
   return $status
 }
 

@@ -249,7 +249,8 @@ _modules = itertools.count()
 
 @functools.lru_cache(maxsize=1)
 def _jax_context(generation: int):
-    """A context of MLIR for many modules: to make one takes longer than most of them, and each keeps its types for good."""
+    """A context of MLIR for many modules, which takes longer to make than most modules to read. It keeps each type for good, so another
+    `generation` of modules gets a new one."""
     from diffattn.jax import stablehlo as reader
 
     return reader.make_context()

@@ -231,6 +231,22 @@ TEST_F(MemoryTest, UndefinedCodeIsAFault) {
   EXPECT_EQ(run(variable, -100000),
             "out of bounds: 4 bytes at -400000 of a variable of the thread "
             "[store 4 bytes]");
+  auto clear = [&](int bytes) {
+    return run("  %a = alloca [4 x i32]\n  call void @llvm.memset.p0.i64(ptr "
+               "%a, i8 0, i64 " +
+                   std::to_string(bytes) +
+                   ", i1 false)\n  %v = load i32, ptr %a\n"
+                   "  store i32 %v, ptr addrspace(1) %out\n  ret void\n",
+               0);
+  };
+  EXPECT_EQ(clear(16), "0");
+  EXPECT_EQ(clear(17), "out of bounds: 17 bytes at 0 of a variable of the "
+                       "thread [memset]");
+  EXPECT_NE(compile("define ptx_kernel void @k(ptr addrspace(5) %a) {\n"
+                    "  store i32 1, ptr addrspace(5) %a\n  ret void\n}\n")
+                .find("an address in memory of a thread that is not in one "
+                      "variable in @k"),
+            std::string::npos);
 }
 
 TEST_F(MemoryTest, StacksHaveAnEnd) {
